@@ -8,6 +8,8 @@ export LUDUS_GAMES ?= $(CURDIR)/.games
 PEERS := .peers
 RECIPE ?= connect_four
 ARGS ?=
+N ?= 1
+RUNTIMES ?= local ray
 
 # One thread per process: the tests and the workers bring their own processes, hundreds of them, which find
 # their modules compiled. Three at a time for two cores, as many tests wait for processes to start and to end;
@@ -15,11 +17,12 @@ ARGS ?=
 TEST_ENV := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 PYTEST := $(TEST_ENV) $(BIN)/pytest -n 3 --dist worksteal
 
-# Tests of what `make test` does not install: Ray, Atari, W&B offline, Redis and the pages in a browser.
+# Tests of what `make test` does not install: Ray, Atari, W&B offline, Redis and the pages in a browser; and the quick
+# rows of the fault matrix.
 MORE := tests/cluster tests/browser tests/observe/test_wandb.py tests/store/test_model_cache.py \
-  tests/games/adapters/test_atari.py tests/recipes/test_atari_recipe.py
+  tests/games/adapters/test_atari.py tests/recipes/test_atari_recipe.py tests/faults/test_matrix.py
 
-.PHONY: help train test test-more test-all test-sc2 peers bench bench-league reference docs lint clean
+.PHONY: help train test test-more test-all test-faults test-sc2 peers bench bench-league reference docs lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +30,7 @@ help:
 	@echo "make test      the quick tests, a few minutes"
 	@echo "make test-more quick tests of Ray, Atari, W&B, Redis and the pages in a browser (apt install chromium redis-server)"
 	@echo "make test-all  every test, with other people's games (football: after ludus games --install football)"
+	@echo "make test-faults  every fault of docs/faults.md N times at random moments (N=1), then bad input; goes on where it ended"
 	@echo "make test-sc2  the tests of StarCraft II, in an environment of their own"
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
 	@echo "make bench-league  every league preset beside plain self-play, about an hour on two cores"
@@ -73,6 +77,14 @@ test-more: $(VENV)/.installed-more
 
 test-all: $(VENV)/.installed-games test-sc2
 	$(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+
+# Each injection is kept in .faults/ when it is over, so that the same command goes on; the table is a dated report.
+test-faults: $(VENV)/.installed-more
+	cd tests/faults && for runtime in $(RUNTIMES); do \
+	  $(TEST_ENV) $(CURDIR)/$(BIN)/python -m matrix --times $(N) --runtime $$runtime $(ARGS) || failed=1; done; \
+	  $(TEST_ENV) $(CURDIR)/$(BIN)/python -m matrix --inputs || failed=1; \
+	  $(if $(wildcard tests/faults/test_fuzz.py),$(TEST_ENV) $(CURDIR)/$(BIN)/pytest test_fuzz.py --fuzz-seconds=60 || failed=1;) \
+	  test -z "$$failed"
 
 test-sc2: $(SC2)/.installed
 	$(TEST_ENV) $(SC2)/bin/python -m pytest -n 2 --dist worksteal $(ARGS) \

@@ -31,8 +31,15 @@ def machine() -> dict[str, str]:
         "cores": f"{len(os.sched_getaffinity(0))} x {model}",
         "load at the start": f"{LOAD_AT_START:.2f}",
         "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("ludus", "torch", "numpy")},
+        **{name: _version(name) for name in ("ludus-league", "torch", "numpy")},
     }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        return "not installed"
 
 
 def write(

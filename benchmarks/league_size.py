@@ -45,6 +45,7 @@ from ludus.experiment import Experiment
 from ludus.league import presets
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules
+from ludus.observe.league_fold import FOLD_FILE
 from ludus.recipes import leduc
 from ludus.runtime.assemble import new_league
 from ludus.store.run_folder import RunFolder
@@ -250,14 +251,16 @@ def memory(num_players: int, num_results: int) -> list[list[str]]:
     return rows
 
 
-def showing(run: RunFolder, *options: str) -> str:
+def showing(run: RunFolder, *options: str) -> list[str]:
+    """Seconds of the first call, which folds the whole ledger and saves the fold, and of the best of three others."""
+    (run.path / FOLD_FILE).unlink(missing_ok=True)
     taken = []
-    for _ in range(3):
+    for _ in range(4):
         began = time.monotonic()
         program = [sys.executable, "-m", "ludus.cli.main", "league", str(run.path), *options]
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
         taken.append(time.monotonic() - began)
-    return f"{min(taken):.2f}"
+    return [f"{taken[0]:.2f}", f"{min(taken[1:]):.2f}"]
 
 
 def main() -> None:
@@ -272,7 +275,7 @@ def main() -> None:
         for preset, rules in PRESETS.items():
             run = make_run(Path(name) / preset, rules(), chosen.players, chosen.results)
             choice_rows += choosing(preset, run, rules())
-            shown[preset] = [showing(run), showing(run, "--json")]
+            shown[preset] = [*showing(run), *showing(run, "--json")]
         records = [
             [place, *milliseconds(recording(Path(folder) / "record", presets.pfsp(), chosen.players, 2_000))]
             for place, folder in (("on disk, with fsync", name), ("in memory, without", fast))
@@ -285,8 +288,8 @@ def main() -> None:
             ("Recording a result", ["ledger", "median, ms", "99 %, ms"], records),
             ("Memory of the league", ["after", "MiB more"], memory_rows),
             (
-                "`ludus league`, best of 3",
-                ["preset", "table, s", "--json, s"],
+                "`ludus league`: the first time, and again (best of 3)",
+                ["preset", "table, s", "again, s", "--json, s", "again, s"],
                 [[preset, *seconds] for preset, seconds in shown.items()],
             ),
         ],

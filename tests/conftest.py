@@ -15,6 +15,7 @@ ROOM = 4 * 2**30
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="fail if a test is skipped: all it needs should be here")
+    parser.addoption("--fuzz-seconds", default="0", help="fuzz each reader for so long; 0: a few hundred cases")
 
 
 @pytest.hookimpl(trylast=True)

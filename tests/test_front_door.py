@@ -362,7 +362,7 @@ def test_a_run_of_an_older_format_is_refused(folder: Path, tmp_path: Path) -> No
     with sqlite3.connect(copy / "ledger.db") as ledger:
         ledger.execute("PRAGMA user_version = 1")
     ledger.close()
-    with pytest.raises(ludus.StoreError, match="has format 1, this ludus reads format 2"):
+    with pytest.raises(ludus.StoreError, match="has format 1, this ludus reads format 3"):
         ludus.Run(copy).league()
 
 

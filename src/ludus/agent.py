@@ -35,6 +35,7 @@ def load_agent(
     greedy: bool = False,
     seed: int = 0,
     seat: Seat | None = None,
+    trust: bool = False,
 ) -> Agent:
     """Load a player of a run as an agent. This imports the code that the run names.
 
@@ -48,10 +49,11 @@ def load_agent(
         seed: of everything that the agent draws.
         seat: the seat that it plays. Needed only where seats see or do different things; `Agent.act` can
             name another one.
+        trust: import code even if it lies inside of the run folder.
     """
     if weights not in get_args(Weights):
         raise ConfigError(unknown("weights", str(weights), get_args(Weights)))
-    folder = RunFolder.open(Path(run))
+    folder = RunFolder.open(Path(run), trusted=trust or None)
     now, league = load_state(folder)
     (seated,) = load_players(now, folder, league, [player], weights=weights, greedy=greedy).values()
     used = played_weights(league, folder.models, player, weights)

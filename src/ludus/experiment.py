@@ -35,7 +35,7 @@ from ludus.services.resources import UserService
 from ludus.store.model_storage import ModelStorage
 from ludus.system.arrays import Compression
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import OF_THE_RUN, LearnerConfig, Supervision
+from ludus.workers.config import OF_THE_RUN, DeviceConfig, LearnerConfig, Supervision
 from ludus.workers.worker import Middleware
 
 
@@ -70,7 +70,7 @@ class ClusterConfig:
         require_one_of(self, get_args(Compression), compress=self.compress)
 
 
-Runtime = Literal["serial", "local", "ray"]
+Runtime = Literal["serial", "local", "ray", "device"]
 _DEFAULT = LearnerConfig()
 
 
@@ -119,12 +119,17 @@ class Experiment:
     metrics: tuple[MetricsOutput, ...] = ()
     """Where metrics go besides `metrics/train.jsonl`: TensorBoard(), Prometheus(), WandB(), CSV()."""
     checkpoint_every: LiveField[int] = 1_000_000
-    """Decisions between two checkpoints."""
+    """Decisions between two checkpoints, at most."""
+    checkpoint_seconds: LiveField[float] = 30.0
+    """Seconds between two checkpoints, at most: so much learning is lost when a learner dies. One that takes more than
+    a hundredth of it to write makes the seconds longer, so that checkpoints never cost more than 1 % of the time."""
     actors: LiveField[int | None] = None
     """Actor processes; None: as many as the cores and the batch allow. The serial runtime has none."""
     runtime: Runtime = "local"
-    """Where the workers run: processes of this machine, one repeatable process, or nodes of a Ray cluster."""
+    """Where the workers run: processes of this machine, one repeatable process, nodes of a Ray cluster, or one
+    device with the tables on it too."""
     supervision: Supervision = field(default_factory=Supervision)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     seed: int = 0
     """All chance follows from it; the serial runtime repeats a run exactly."""
@@ -133,6 +138,7 @@ class Experiment:
         object.__setattr__(self, "game", pointed_at_server(self.game))
         require_in(self, "[1, inf]", budget=self.budget, checkpoint_every=self.checkpoint_every, actors=self.actors)
         require_in(self, "(0, inf)", time_limit_h=self.time_limit_h)
+        require_in(self, "(0, inf]", checkpoint_seconds=self.checkpoint_seconds)
         require_one_of(self, get_args(Runtime), runtime=self.runtime)
         if self.actors is not None and self.actors < self.learner.ranks:
             raise ValueError(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from ludus.config import ConfigError
 from ludus.data.records import Stop
@@ -24,7 +23,7 @@ from ludus.observe.league_fold import LeaguePlayer, RunFold
 from ludus.observe.progress import ProgressLines
 from ludus.observe.report import write_report
 from ludus.observe.run_state import status_document
-from ludus.observe.terminal import league_table, payoff_table
+from ludus.observe.terminal import SafeConsole, league_table, payoff_table
 from ludus.store.run_control import Asked
 from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
 
@@ -73,8 +72,9 @@ class Run:
     print(run.league())
     """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
-        self.folder = RunFolder.open(Path(path))
+    def __init__(self, path: str | PathLike[str], *, trust: bool = False) -> None:
+        """`trust`: code that lies inside of the folder may be imported, where a method needs code."""
+        self.folder = RunFolder.open(Path(path), trusted=trust or None)
 
     @property
     def path(self) -> Path:
@@ -137,7 +137,7 @@ class Run:
         """Ask the process or thread that trains the run to save and end, and wait until it has."""
         if self.folder.holder() is None:
             raise RunFolderError(f"{self.path} is not training")
-        asked = Asked(self.folder.requests, Stop(), wait_s)
+        asked = Asked(self.folder.requests, Stop())
         deadline = time.monotonic() + wait_s
         while self.folder.holder() is not None:
             if time.monotonic() > deadline:
@@ -158,7 +158,7 @@ class Run:
         """A player as an agent for your own loop; see `ludus.load_agent`."""
         from ludus.agent import load_agent
 
-        return load_agent(self, player, **options)
+        return load_agent(self, player, **{"trust": self.folder.trusted, **options})
 
     def evaluate(
         self,
@@ -236,7 +236,9 @@ class Run:
 def _as_text(fold: RunFold, summary: LeagueSummary) -> str:
     """The table of `ludus league`, without colours."""
     # rich would display a captured table as well where it finds itself in a notebook.
-    console = Console(width=TABLE_WIDTH, color_system=None, highlight=False, force_terminal=False, force_jupyter=False)
+    console = SafeConsole(
+        width=TABLE_WIDTH, color_system=None, highlight=False, force_terminal=False, force_jupyter=False
+    )
     with console.capture() as captured:
         console.print(league_table(fold.league, summary, fold.opponents, roles=fold.roles))
         if fold.league.num_teams > 1:

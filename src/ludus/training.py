@@ -25,12 +25,13 @@ from ludus.lookup import explained_experiment, find_experiment, fix_bots, open_r
 from ludus.observe.progress import ProgressLines
 from ludus.replays.cloning_plan import is_cloned
 from ludus.run import Run
-from ludus.runtime import assemble, start as starting
+from ludus.runtime import assemble, recovery, start as starting
 from ludus.runtime.coordinator import Training
+from ludus.runtime.device import require_on_device
 from ludus.runtime.rounds import INTERRUPTED, received_signals
 from ludus.runtime.services import fix_services
 from ludus.runtime.settings import checked_settings, effective, is_live, require_trainable
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import NewRun, RunFolder, trusting
 
 Trainable = Experiment | Callable[[], Experiment] | GameSource | str | PathLike[str]
 """A recipe's name, a game or its address, an experiment or a function that returns one, FILE.py:NAME or FILE.yaml."""
@@ -44,10 +45,12 @@ def train(
     budget: float | None = None,
     run: str | PathLike[str] | None = None,
     resume: bool = False,
+    accept_loss: bool = False,
     runtime: str | None = None,
     quiet: bool = False,
     actors: int | None = None,
     address: str | None = None,
+    trust: bool = False,
     **overrides: Any,
 ) -> Run:
     """Train a league until its budget is spent, and return its run.
@@ -66,10 +69,12 @@ def train(
         budget: decisions that the learning players train on, all together.
         run: the run folder; default: a new one under `runs/`. With `resume`: the newest.
         resume: go on with an existing run. Overrides then change its settings.
-        runtime: "serial", "local" or "ray".
+        accept_loss: resume although the ledger or the checkpoint is lost, with what is left.
+        runtime: "serial", "local", "ray" or "device".
         quiet: print nothing.
         actors: actor processes.
         address: of a Ray cluster.
+        trust: with `resume`, import code even if it lies inside of the run folder.
         overrides: settings by path, checked with their types.
 
     Raises:
@@ -79,7 +84,10 @@ def train(
     forget_changed_files()
     named = {"budget": budget, "runtime": runtime, "actors": actors}
     settings = {**overrides, **{name: value for name, value in named.items() if value is not None}}
-    plan = Plan.make(what, run=run, resume=resume, settings=settings, actors=actors, address=address)
+    with trusting(trust):
+        plan = Plan.make(
+            what, run=run, resume=resume, accept_loss=accept_loss, settings=settings, actors=actors, address=address
+        )
     say: Callable[[str], None] = (lambda line: None) if quiet else partial(print, flush=True)
     with plan.open([f"ludus.train({what!r})"]) as (folder, experiment):
         path = folder.path
@@ -87,13 +95,15 @@ def train(
         if plan.defaults:
             say(f"defaults:   {plan.defaults}")
         with plan.start(folder, experiment) as training:
+            for notice in training.notices:
+                say(notice)
             with ProgressLines(training, quiet=quiet) as watch:
                 reason = training.run(watch)
             say(f"{reason} after {int(training.numbers()['decisions']):,} decisions: {path}")
     if reason == INTERRUPTED and signal.SIGINT in received_signals():
         say(f"saved; ludus.train(run={str(path)!r}, resume=True) goes on")
         raise KeyboardInterrupt
-    return Run(path)
+    return Run(path, trust=folder.trusted)
 
 
 def load_experiment(what: Trainable | Run, **overrides: Any) -> Experiment:
@@ -119,6 +129,8 @@ class Plan:
     """The folder of a new run; None: the next free one under `runs/`."""
     live: Mapping[str, str] = field(default_factory=dict)
     """Settings that are changed in the ledger of the run."""
+    accept_loss: bool = False
+    """Resume although a part of the run is lost."""
     address: str | None = None
     defaults: str | None = None
     """The defaults that were chosen for a game that is trained by its address, with reasons."""
@@ -129,6 +141,7 @@ class Plan:
         *,
         run: str | PathLike[str] | None = None,
         resume: bool = False,
+        accept_loss: bool = False,
         settings: Mapping[str, Any],
         actors: int | None = None,
         address: str | None = None,
@@ -142,11 +155,14 @@ class Plan:
         if resume:
             if what is not None:
                 raise ConfigError(f"resume takes the experiment from the run folder; leave out {what!r}")
-            plan = _resumed(open_run(run), settings)
+            plan = _resumed(open_run(run), settings, accept_loss)
         else:
+            if accept_loss:
+                raise ConfigError(f"{recovery.ACCEPT} is for a run that is resumed; a new one has lost nothing")
             plan = _new(DEFAULT if what is None else what, run, settings)
         experiment = plan.initial.experiment
         starting.require_cluster_for(address, experiment.runtime)
+        starting.require_ray_for(experiment.runtime)
         starting.require_room(experiment, address)
         _require_processes(experiment, actors)
         return replace(plan, actors=actors or plan.actors, address=address)
@@ -154,20 +170,30 @@ class Plan:
     @contextmanager
     def open(self, command: list[str] | None = None) -> Iterator[tuple[RunFolder, Experiment]]:
         """Create or open the run, and lock it until the end of the block."""
-        folder, experiment = self.folder, self.initial.experiment
-        if folder is None:
-            path = RunFolder.name_new(experiment.run_name) if self.path is None else self.path
-            experiment = self.initial.put_into(RunFolder.models_in(path))
-            folder = assemble.create_run(path, experiment, command or sys.argv)
-        with folder.lock():
+        experiment = self.initial.experiment
+        if self.folder is None:
+            new = NewRun(self.path, experiment.run_name)
+            with new.build() as path:
+                experiment = self.initial.put_into(RunFolder.models_in(path))
+                assemble.create_run(path, experiment, command or sys.argv)
+            try:
+                with new.folder.lock():
+                    yield new.folder, experiment
+            except ConfigError:
+                new.remove_unstarted()
+                raise
+            return
+        with self.folder.lock():
+            recovery.require_ledger(self.folder, accept_loss=self.accept_loss)
+            written = assemble.load_experiment(self.folder)
+            recovery.require_whole(self.folder, written, accept_loss=self.accept_loss)
             if self.live:
-                answer = starting.edit_stopped(folder, ChangeSettings(settings=dict(self.live)))
+                answer = starting.edit_stopped(self.folder, ChangeSettings(settings=dict(self.live)))
                 if answer.refused is not None:
                     raise ConfigError(answer.refused)
-            if self.folder is not None:
-                experiment = self.initial.put_into(folder.models)
-                if encode(experiment) != encode(assemble.load_experiment(folder)):
-                    folder = folder.with_experiment(encode(experiment))  # before worker processes read it
+            folder, experiment = self.folder, self.initial.put_into(self.folder.models)
+            if encode(experiment) != encode(written):
+                folder = folder.with_experiment(encode(experiment))  # before worker processes read it
             yield folder, experiment
 
     def start(self, folder: RunFolder, experiment: Experiment) -> AbstractContextManager[Training]:
@@ -188,12 +214,14 @@ def _new(what: Trainable, run: str | PathLike[str] | None, settings: Mapping[str
     return Plan(initial=initial, path=path, actors=experiment.actors, defaults=defaults)
 
 
-def _resumed(folder: RunFolder, settings: Mapping[str, Any]) -> Plan:
+def _resumed(folder: RunFolder, settings: Mapping[str, Any], accept_loss: bool) -> Plan:
     if is_cloned(folder):
         raise ConfigError(
             f"{folder.path} is a cloned player, not a league: go on with `ludus clone --run {folder.path} "
             "--resume`, or let a new league begin with it (league.roles.main.start)"
         )
+    if not accept_loss:
+        recovery.require_ledger(folder, accept_loss=False)
     before = assemble.load_experiment(folder)
     league = _replayed(folder, before)
     now = None if league is None else effective(before, league)
@@ -208,7 +236,8 @@ def _resumed(folder: RunFolder, settings: Mapping[str, Any]) -> Plan:
     initial = starting.find_initial_models(experiment, folder.models, known=named_before)
     if now is not None and experiment != before:
         _require_replay(folder, initial.planned)
-    return Plan(initial=initial, folder=folder, live=live, actors=(now or experiment).actors)
+    actors = (now or experiment).actors
+    return Plan(initial=initial, folder=folder, live=live, actors=actors, accept_loss=accept_loss)
 
 
 PLACES = ("runtime", "actors", "actor.inference", "actor.inference_device", "learner.device")
@@ -248,6 +277,8 @@ def _checked(experiment: Experiment) -> Experiment:
     assemble.require_interface(fixed)
     assemble.require_metrics(fixed)
     assemble.require_value_parameters(fixed)
+    if fixed.runtime == "device":
+        require_on_device(fixed)
     return fixed
 
 

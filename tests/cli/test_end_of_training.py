@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from command_line import TINY, Ludus, settings
 
 from ludus.data.records import Match, MatchIssued, MatchVoid, Side
 from ludus.store.run_folder import RunFolder
+from ludus.training import Plan
 
 REASON = "bot 'old' has ended with exit code 1; its last words: [/no] licence"  # no markup of rich
 
@@ -69,3 +72,11 @@ def test_a_budget_below_an_update_is_told_once_and_spent_to_the_full(ludus: Ludu
     assert out.count(told) == 1
     assert f"{told}took " in out
     assert told not in ludus("train", "kuhn", "--run", "large", *settings(budget="2500"))[1]
+
+
+def test_sigterm_during_the_start_ends_it_as_ctrl_c_does(ludus: Ludus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before there is a run that could save anything."""
+    monkeypatch.setattr(Plan, "make", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    assert ludus("train", "kuhn").code == 130
+    assert signal.getsignal(signal.SIGTERM) is before

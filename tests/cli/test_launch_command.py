@@ -100,7 +100,7 @@ def test_what_cannot_join_is_told_why(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "token").touch(0o600)
-    (tmp_path / "token").write_text("word")
+    (tmp_path / "token").write_text(32 * "0")
     code, _, errors = ludus("join", *words)
     assert code == 2
     assert message in errors

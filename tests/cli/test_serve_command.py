@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,36 @@ def test_clients_may_set_harmless_options_only(tmp_path: Path) -> None:
             _ = Remote(server=server, options={"mode": {"$ref": "os:system"}}).spec
 
 
+SLOW_GAME = """
+from dataclasses import dataclass
+from ludus.games.builtin.kuhn import Kuhn
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(Kuhn):
+    size: int = 0
+    def __post_init__(self):
+        held = bytearray(self.size * 2**20)
+        if self.size:
+            pow(3, 10**9)  # no other thread of its process runs meanwhile
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_options_that_make_a_game_endless_cost_the_server_nothing(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_GAME)
+    options = ["--memory-mb", "120"] if workers == "1" else []
+    with served(f"{tmp_path}/slow.py:Slow", "--workers", workers, *options) as (process, server), ExitStack() as ending:
+        if workers == "0":  # it is ended after 30 s; meanwhile others are served
+            waiting = ThreadPoolExecutor(1)
+            ending.callback(waiting.shutdown, wait=False, cancel_futures=True)
+            waiting.submit(lambda: Remote(server=server, options={"size": 1}, timeout_s=5.0).spec)
+        else:
+            with pytest.raises(GameError, match="more than memory_mb=120"):
+                _ = Remote(server=server, options={"size": 300}).spec
+        assert Remote(server=server, timeout_s=20.0).spec.name == "kuhn"
+        assert process.poll() is None
+
+
 def test_other_machines_are_let_in_with_a_token_only(ludus: Ludus) -> None:
     for host in ("0.0.0.0", "::", "games.example"):
         code, _, err = ludus("serve", "kuhn", "--host", host)
@@ -106,7 +137,9 @@ def test_other_machines_are_let_in_with_a_token_only(ludus: Ludus) -> None:
     ("arguments", "code", "said"),
     [
         (("khun",), 2, "did you mean 'kuhn'?"),
-        (("kuhn", "--token-file", "none"), 1, "none"),
+        (("kuhn", "--token-file", "none"), 2, "token file none: No such file"),
+        (("kuhn", "--token-file", "readable"), 2, "readable can be read by others (mode 644)"),
+        (("kuhn", "--token-file", "short"), 2, "the token has 1 characters, fewer than 16"),
         (("kuhn", "--tls-cert", "some.pem"), 2, "go together"),
         (("kuhn", "--tls-cert", "words", "--tls-key", "words"), 2, "no certificate with its private key"),
         (("kuhn", "--program", "none.yaml"), 1, "none.yaml"),
@@ -115,6 +148,9 @@ def test_other_machines_are_let_in_with_a_token_only(ludus: Ludus) -> None:
 )
 def test_what_is_wrong_is_said(ludus: Ludus, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
     (tmp_path / "words").write_text("no PEM")
+    for name, mode in (("readable", 0o644), ("short", 0o600)):
+        (tmp_path / name).write_text("x" if name == "short" else 32 * "x")
+        (tmp_path / name).chmod(mode)
     found, _, err = ludus("serve", *arguments)
     assert found == code
     assert said in err

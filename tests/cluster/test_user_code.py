@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import stat
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from small_runs import small
 from ludus.config import ConfigError, encode
 from ludus.data.addresses import load_address
 from ludus.runtime.ray import user_code
-from ludus.runtime.ray.user_code import Mirror, ludus_digest, moved, pack_code, sees, unpack_code
+from ludus.runtime.ray.user_code import CodeArchive, Mirror, ludus_digest, moved, pack_code, sees, unpack_code
 from ludus.store.run_folder import RunFolder
 
 MIDDLEWARE = """
@@ -52,6 +55,20 @@ def test_a_file_goes_along_with_its_neighbours(tmp_path: Path) -> None:
     program = f"from ludus.data.addresses import load_address; load_address({here!r})(None, lambda: None)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout == "hello world\n"
+
+
+def test_an_archive_writes_nothing_outside_its_folder(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in ("../up.py", "../../up.py", f"{tmp_path}/absolute.py", "fine.py"):
+            archive.writestr(name, "HELLO = 1")
+        link = zipfile.ZipInfo("link.py")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/hostname")
+    [target] = map(Path, unpack_code([CodeArchive("/home", packed.getvalue())], tmp_path / "node").values())
+    assert (target / "fine.py").is_file()
+    written = [path for path in tmp_path.rglob("*") if path.is_file() or path.is_symlink()]
+    assert all(path.is_relative_to(target) and not path.is_symlink() for path in written), written
 
 
 def test_installed_code_stays_where_it_is() -> None:

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.games.builtin.kuhn import Kuhn
-from ludus.games.game import Actions, GameBatch
+from ludus.games.game import Actions, Bot, GameBatch, Turn
 
 
 def _raise(_: GameBatch, __: Path) -> None:
@@ -115,3 +116,54 @@ class BadKuhn(Kuhn):
             return False
         (Path(self.marks) / f"done-{done}").touch()
         return True
+
+
+class Pennies:
+    """Two seats that choose in turn, four choices an episode."""
+
+    spec = GameSpec.symmetric(
+        name="pennies",
+        num_seats=2,
+        observation=ObservationSpec(parts={"turn": Vector(size=1)}),
+        action=ActionSpec(heads={"side": Choice(num=2)}),
+        max_length=4,
+    )
+    score = (1.0, -1.0)
+    length = 4
+
+    def reset(self, seed: int) -> Turn:
+        self._turn = 0
+        return self._show()
+
+    def step(self, actions: Mapping[int, Any]) -> Turn:
+        self._turn += 1
+        return self._show()
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {"clumsy": ClumsyBot()}
+
+    def _show(self) -> Turn:
+        over = self._turn == self.length
+        shown = {} if over else {self._turn % 2: np.array([self._turn], np.float32)}
+        return Turn(observations=shown, over=over, score=self.score if over else None)
+
+
+class EndlessPennies(Pennies):
+    """No episode ends, although it should after four steps."""
+
+    length = -1
+
+
+class EmptyPennies(Pennies):
+    """Every episode ends before it begins."""
+
+    length = 0
+
+
+class UnscoredPennies(Pennies):
+    score = (float("nan"), float("nan"))
+
+
+class ClumsyBot:
+    def act(self, game: GameBatch, tables: Any, seats: Any, rng: np.random.Generator) -> Any:
+        raise KeyError("opening")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,17 @@ from tiny_runs import BATCH, LOCAL, QUICK, RAY, bad_game, faults_of, kill, learn
 
 from ludus.config import encode
 from ludus.data.addresses import load_address
+from ludus.data.records import SettingsChanged
 from ludus.experiment import Experiment
 from ludus.runtime.assemble import CHECKPOINT
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.processes import ProcessWorkers
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import SerialWorkers, serial_training
+from ludus.store.checkpoints import read_tensors
 from ludus.store.run_folder import RunFolder
-from ludus.workers.config import Supervision
-from ludus.workers.worker import TrainingFailed
+from ludus.workers.config import LearnerConfig, Supervision
+from ludus.workers.worker import Diverged, StopTraining, TrainingFailed
 
 HERE = Path(__file__).parent
 
@@ -153,3 +156,69 @@ def test_row_25_a_game_that_shows_nothing_but_nan_ends_the_run_by_name(tmp_path:
         assert training.learner.decisions == 0
     check_run(path)
     check_nothing_left(path, ())
+
+
+def test_learning_that_one_death_costs_is_bounded_by_time(tmp_path: Path) -> None:
+    """A checkpoint is written long before its decisions are reached, and the next learner goes on from there."""
+    path, saved = tmp_path / "run", [0]
+    described = tiny(budget=10**9, checkpoint_every=10**9, checkpoint_seconds=0.01)
+
+    def watch(training: Coordinator[ProcessWorkers]) -> None:
+        if saved == [0] and (latest := RunFolder.open(path).checkpoints(CHECKPOINT).load_latest()) is not None:
+            saved[0] = latest.step
+            kill(training.workers.learner_pid)
+        elif training.restarts:
+            assert training.learner.decisions >= saved[0] > 0
+            raise StopTraining("seen")
+
+    with local(path, described) as training:
+        assert training.run(watch) == "seen"
+        assert training.faults.counts == {"killed": 1}
+
+
+EXPLODING = LearnerConfig(batch_size=BATCH, minibatch_size=BATCH, epochs=1, buffer_size=8 * BATCH, learning_rate=1e-3)
+
+
+@pytest.mark.parametrize("runtime", ["serial", LOCAL])
+def test_a_learning_rate_that_explodes_leaves_what_was_learned_before(tmp_path: Path, runtime: str) -> None:
+    """The run ends by name, every checkpoint and model on disk is from before, and a lower rate goes on from there."""
+    path = tmp_path / "run"
+    described = tiny(budget=10**9, runtime=runtime, learner=EXPLODING, checkpoint_every=2 * BATCH)
+    exploded: list[bool] = []
+
+    def explode(training: Coordinator[Any]) -> None:
+        if not exploded and training.learner.decisions >= 5 * BATCH:
+            exploded.append(True)
+            training.controller.edit([SettingsChanged({"learner.learning_rate": 1e6})])
+
+    with training_of(path, described) as training:
+        with pytest.raises(
+            Diverged, match=r"with learning rate 1e\+06 from .* Go on from [456],\d+ decisions"
+        ) as raised:
+            training.run(explode)
+        assert f"ludus train --run {path} --resume --set learner.learning_rate=RATE" in str(raised.value)
+    folder = RunFolder.open(path)
+    largest = max(float(np.abs(array).max()) for array in weights_on_disk(folder))
+    assert largest < 10.0
+    with closing(serial_training(replace(described, budget=8 * BATCH), folder)) as again:
+        again.controller.edit([SettingsChanged({"learner.learning_rate": 1e-3})])
+        assert again.learner.decisions >= 4 * BATCH
+        assert again.run() == FINISHED
+
+
+@contextmanager
+def training_of(path: Path, described: Experiment) -> Iterator[Coordinator[Any]]:
+    if described.runtime == "local":
+        with local(path, described) as training:
+            yield training
+    else:
+        with closing(serial(path, described)) as training:
+            yield training
+
+
+def weights_on_disk(folder: RunFolder) -> Iterator[Any]:
+    for file in sorted(folder.checkpoints(CHECKPOINT).folder.glob("*.safetensors")):
+        arrays, _ = read_tensors(file)
+        yield from (array for name, array in arrays.items() if "/live." in name or "/average." in name)
+    for entry in folder.models.entries():
+        yield from folder.models.fetch(entry.model, entry.variant).values()

@@ -54,7 +54,7 @@ class Sequence:
         elif training.numbers()["decisions"] >= self._next_at:
             edit = next(self._edits, None)
             if edit is not None:
-                self._waiting = Asked(training.folder.requests, edit, 60)
+                self._waiting = Asked(training.folder.requests, edit)
 
 
 class Stop:

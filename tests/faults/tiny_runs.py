@@ -22,6 +22,7 @@ from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.game import GameSource
+from ludus.games.lift import Lifted
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import EvaluationConfig, LeagueRules, Role
@@ -67,6 +68,11 @@ def bad_game(marks: Path, **how: Any) -> GameSource:
     marks.mkdir(exist_ok=True)
     game: GameSource = load_address(f"{Path(__file__).with_name('bad_games.py')}:BadKuhn")(marks=str(marks), **how)
     return game
+
+
+def pennies(name: str = "Pennies") -> GameSource:
+    """A game of `bad_games.py`, by address."""
+    return Lifted(load_address(f"{Path(__file__).with_name('bad_games.py')}:{name}"))
 
 
 @contextmanager

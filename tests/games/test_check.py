@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,11 +15,14 @@ from counting_game import SPEC, Counting, CountingState, CountingTables
 
 from ludus.data.specs import GameSpec
 from ludus.data.trees import IntArray, Tree
+from ludus.games import checked_play
 from ludus.games.bots import RandomBot
 from ludus.games.check import check_game
 from ludus.games.checked_play import PROMISES, Report
 from ludus.games.game import GameBatch, TableView
 
+OF_TENSOR_GAMES = {"tensor_twin"}
+"""Tested in tests/games/device."""
 Spoiler = Callable[[CountingTables], None]
 
 
@@ -30,7 +34,7 @@ def test_a_sound_game_keeps_every_promise_and_every_promise_is_tested() -> None:
     report = check(Counting())
     assert report.ok, str(report)
     assert [verdict.promise for verdict in report.verdicts] == list(PROMISES)
-    assert {verdict.promise for verdict in report.verdicts if not verdict.times} == set()
+    assert {verdict.promise for verdict in report.verdicts if not verdict.times} == OF_TENSOR_GAMES
 
 
 def at_move(move: int, spoil: Callable[[CountingTables, int], None]) -> Spoiler:
@@ -238,7 +242,23 @@ def test_a_broken_promise_is_named_with_step_and_value(
 
 
 def test_every_promise_has_a_broken_game() -> None:
-    assert {promise for promise, *_ in BROKEN} == set(PROMISES)
+    assert {promise for promise, *_ in BROKEN} | OF_TENSOR_GAMES == set(PROMISES)
+
+
+def test_a_step_that_hangs_is_named_and_ends_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_play, "CALL_SECONDS", 0.2)
+    report = check(Counting(spoil_step=at_move(2, lambda *_: time.sleep(60))))
+    assert not report.ok
+    assert "step has not returned for 0.2 s; it is in " in str(report)
+    assert str(report).count("has not returned") == 1
+
+
+def test_a_game_whose_episodes_all_end_at_reset_is_named() -> None:
+    def end(tables: CountingTables) -> None:
+        tables.view.over[:] = True
+        tables.view.to_act[:] = False
+
+    assert "no seat had to act: every episode ended at reset" in str(check(Counting(spoil_reset=end)))
 
 
 def test_a_source_that_cannot_even_start_gives_a_report() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from planted_runs import experiment_of, plant, rules_with_bots
+from planted_runs import events_of, experiment_of, plant, rules_with_bots
 
 from ludus.data.records import (
     AnyEvent,
@@ -26,7 +29,7 @@ from ludus.league.league import League
 from ludus.league.rules import LeagueRules
 from ludus.league.summary import summarise
 from ludus.observe import league_fold
-from ludus.observe.league_fold import POINTS, RunFold, read_league
+from ludus.observe.league_fold import FOLD_FILE, POINTS, RunFold, read_league
 from ludus.store.run_folder import RunFolder
 
 
@@ -142,3 +145,84 @@ def test_ratings_of_a_long_run_are_thinned_out(tmp_path: Path, monkeypatch: pyte
             assert len(fold.ratings) < 8
     assert fold is not None
     assert len(fold.ratings) >= 4
+
+
+# --- the saved fold ---
+
+
+def everything(fold: RunFold) -> tuple[Any, ...]:
+    """What a fold knows, down to the last bit of every number."""
+    fold.follow()
+    document = fold.document()
+    for known in ("latest", "faults"):
+        document.pop(known)
+    past = (fold.ended, fold.results, fold.changes, fold.voids, fold.ratings)
+    return document, past, fold.league.lineage, fold.league.rules, list(fold.league.scores), fold.lost
+
+
+@pytest.fixture
+def saving_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(league_fold, "SAVE_EVERY", 1)
+
+
+def grown(path: Path, rows: int, more: int) -> Iterator[RunFolder]:
+    """A run with the first rows of a planted ledger, and then with more of them."""
+    folder = RunFolder.create(path, experiment_of(rules_with_bots()), seed=3, command=())
+    events = iter(events_of(rules_with_bots(), snapshots=6, matches=240))
+    for count in (rows, more):
+        with folder.ledger() as ledger:
+            ledger.append(itertools.islice(events, count))
+        yield folder
+
+
+@pytest.mark.parametrize("rows", [1, 60, 200, 333, 700])
+@pytest.mark.usefixtures("saving_often")
+def test_a_saved_fold_and_the_rest_are_the_same_as_everything_from_row_0(rows: int, tmp_path: Path) -> None:
+    for folder in grown(tmp_path / "run", rows, 10_000):
+        with closing(RunFold(folder)) as fold:
+            fold.follow()
+    with closing(RunFold(folder)) as fold:
+        assert fold.seen >= rows, "it was saved"
+        saved = everything(fold)
+    (folder.path / FOLD_FILE).unlink()
+    with closing(RunFold(folder)) as fold:
+        assert fold.seen == 0
+        assert everything(fold) == saved
+
+
+@pytest.mark.usefixtures("saving_often")
+def test_a_saved_fold_that_does_not_fit_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = plant(tmp_path / "run")
+    RunFold.save_of(folder)
+    path = folder.path / FOLD_FILE
+    whole = path.read_bytes()
+
+    def is_used(folder: RunFolder = folder) -> bool:
+        with closing(RunFold(folder)) as fold:
+            return fold.seen > 0
+
+    assert is_used()
+    for content in (b"", whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], b"x" * 1000):
+        path.write_bytes(content)
+        assert not is_used()
+    path.write_bytes(whole)
+    with monkeypatch.context() as changed:
+        changed.setattr(league_fold, "_code_digest", lambda: "of other code")
+        assert not is_used()
+    assert not is_used(folder.with_experiment(experiment_of(rules_with_bots(), seed=4)))
+    other = plant(tmp_path / "other", matches=60)
+    (other.path / FOLD_FILE).write_bytes(whole)
+    assert not is_used(other), "its ledger is another"
+    assert is_used()
+
+
+def test_a_run_that_cannot_be_written_is_read_without_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = plant(tmp_path / "run")
+
+    def refuse(*args: object, **more: object) -> None:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr(league_fold, "SAVE_EVERY", 1)
+    monkeypatch.setattr(league_fold, "atomic_write", refuse)
+    RunFold.save_of(folder)
+    assert not (folder.path / FOLD_FILE).exists()

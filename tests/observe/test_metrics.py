@@ -55,6 +55,25 @@ def test_rows_get_time_and_speed(folder: RunFolder, monkeypatch: pytest.MonkeyPa
     assert [row.get("decisions_per_s") for row in rows] == [None, None, 2_000.0]
 
 
+def test_rows_that_cannot_be_written_are_counted_and_told_once(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: MetricsFile, record: object) -> None:
+        raise OSError(28, "cannot write: No space left on device", str(self.path))
+
+    with recording(folder) as (recorder, told):
+        recorder.append({"decisions": 10})
+        with monkeypatch.context() as full:
+            full.setattr(MetricsFile, "append", refuse)
+            for decisions in (20, 30):
+                recorder.append({"decisions": decisions})
+        recorder.append({"decisions": 40})
+        assert recorder.lost == 2
+    assert [row["decisions"] for row in read_metrics(folder.metrics / "train.jsonl")[0]] == [10, 40]
+    assert len(told) == 1
+    assert "No space left on device" in told[0]
+
+
 def test_what_was_written_is_in_the_outputs_when_the_run_ends(folder: RunFolder) -> None:
     with recording(folder, CSV()) as (recorder, told):
         recorder.append({"decisions": 10, "main/entropy": 0.5})

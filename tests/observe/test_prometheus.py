@@ -9,11 +9,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,21 @@ def test_nobody_elsewhere_is_answered(folder: RunFolder) -> None:
         port = int(sink.url.split(":")[2].partition("/")[0])
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.2", port), timeout=5)
+
+
+def test_half_requests_hold_no_thread_for_long(folder: RunFolder) -> None:
+    before = threading.active_count()
+    with closing(PrometheusSink(folder, 0)) as sink, ExitStack() as ending:
+        port = int(sink.url.split(":")[2].partition("/")[0])
+        for _ in range(60):
+            half = ending.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            half.sendall(b"GET /metrics HTT")
+        sink.write([{"decisions": 10}])
+        assert len(samples(sink.url)) == 1
+        until = time.monotonic() + 5.0  # half of what a silent connection may take
+        while threading.active_count() > before + 20 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert threading.active_count() <= before + 20
 
 
 @pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("evil.example", 403)])

@@ -102,7 +102,6 @@ def test_alphastar_on_skirmish_has_every_part_of_the_publication() -> None:
     assert any(name.startswith("critic.") for name in policy.critic.array_names), "it sees both sides"
     assert isinstance(algorithm, AlphaStarGradient)
     assert algorithm.teacher is not None
-    assert algorithm.teacher.early is not None
     roles = experiment.league.roles
     assert list(roles) == ["main", "main_exploiter", "league_exploiter"]
     assert {role.start for role in roles.values()} == {"clone:0:0"}

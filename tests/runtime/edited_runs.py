@@ -63,7 +63,7 @@ class Asker:
         decisions = training.numbers()["decisions"]
         index = len(self.answers)
         if self._waiting is None and index < len(self.edits) and decisions >= self.edits[index][0]:
-            self._waiting = Asked(training.folder.requests, self.edits[index][1], 60)
+            self._waiting = Asked(training.folder.requests, self.edits[index][1])
         if self.stop_at is not None and decisions >= self.stop_at:
             raise StopTraining("far enough")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
@@ -85,9 +86,10 @@ def test_learners_of_single_players_do_as_asked_although_one_is_gone() -> None:
     members = {player: RemoteLearner(one, patience_s=5.0, player=player) for player, one in processes.items()}
     for player, (_, there) in pipes.items():
         send(there, Learned((LearnerProgress(player, 0, 1, 100),), {}))
-        send(there, Done())
     learners = RemoteLearners(members, spent=0)
-    receive(pipes["first"][0], Learned)  # it is gone before it was ready
+    learners.take_news()
+    for player in ("second", "third"):
+        send(pipes[player][1], Done())
     pipes["first"][1].close()
     with pytest.raises(LearnerGone) as gone:
         learners.ask(Forget(3))
@@ -99,6 +101,38 @@ def test_learners_of_single_players_do_as_asked_although_one_is_gone() -> None:
         send(there, Learned((LearnerProgress(player, 0, 2, 200),), {}))
         members[player].take_news()  # and not "answers what nobody asked"
         assert learners.report(player).step == 2
+    for here, there in pipes.values():
+        here.close()
+        there.close()
+
+
+def test_a_learner_that_starts_again_is_not_waited_for_to_forget_an_actor() -> None:
+    """Its start takes seconds, in which nobody would serve the actors."""
+    pipes = {player: Pipe() for player in ("first", "second")}
+    processes: dict[str, Any] = {player: Process(here) for player, (here, _) in pipes.items()}
+    members = {player: RemoteLearner(one, patience_s=5.0, player=player) for player, one in processes.items()}
+    learners = RemoteLearners(members, spent=0)
+    first, second = (there for _, there in pipes.values())
+    send(first, Learned((LearnerProgress("first", 0, 1, 100),), {}))
+    learners.take_news()
+    send(first, Done())
+    learners.ask(Forget(3))
+    assert receive(first, ToLearner) == Forget(3)
+    assert not learners.is_ready
+    assert learners.unforgotten == {3}, "no other actor may take its place yet"
+    assert not second.poll(0)
+
+    def answer() -> None:
+        assert receive(second, ToLearner) == Forget(3)
+        send(second, Done())
+
+    send(second, Learned((LearnerProgress("second", 0, 1, 100),), {}))
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        learners.take_news()
+        answered.result(timeout=10)
+    assert learners.is_ready
+    assert learners.unforgotten == frozenset()
     for here, there in pipes.values():
         here.close()
         there.close()

@@ -7,9 +7,11 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 from edited_runs import tiny
 
@@ -76,6 +78,43 @@ def test_each_player_has_a_learner_and_the_checkpoint_is_that_of_all(tmp_path: P
         assert list(again.workers.group.learners) == [""]
         assert decisions(again) == learned
         assert again.run() == FINISHED
+
+
+@pytest.mark.parametrize("placement", ["together", pytest.param("per_player", marks=pytest.mark.slow)])
+def test_an_actor_that_dies_while_a_learner_has_news_costs_no_learner(
+    tmp_path: Path, placement: Literal["together", "per_player"]
+) -> None:
+    """The controller was paused, so that it finds both in the same wait: replacing the actor takes the news, too."""
+    described = league(3_000, learner=replace(LEARNER, placement=placement))
+    killed: list[int] = []
+
+    def watch(training: Coordinator[ProcessWorkers]) -> None:
+        group = training.workers.group
+        actor = group.actors[0].process
+        if killed or training.learner.decisions < 1_000 or actor is None or actor.control.poll(0):
+            return
+        learners = [one.control for one in group.learners.values()]
+        if wait(learners, timeout=0.2):  # longer, and the actor would wait for the controller
+            os.kill(actor.pid, signal.SIGKILL)
+            actor.wait_end(10)
+            killed.append(actor.pid)
+
+    with training_in(tmp_path / "run", described) as (training, _):
+        assert training.run(watch) == FINISHED
+        assert training.faults.counts == {"killed": 1}
+        assert set(training.workers.group.learner_starts.values()) == {1}
+        assert training.restarts == 1
+
+
+@pytest.mark.slow
+def test_parts_of_checkpoints_go_with_their_players(tmp_path: Path) -> None:
+    with training_in(tmp_path / "run", league(1_000)) as (training, folder):
+        stale = folder.checkpoints(f"{CHECKPOINT}-removed")
+        stale.save(1, {"a": np.zeros(1)}, {})
+        training.save(clean=False)
+        training._restart("league edited")
+        kept = sorted(path.name for path in stale.folder.parent.iterdir())
+    assert kept == [CHECKPOINT, f"{CHECKPOINT}-exploiter", f"{CHECKPOINT}-main"]
 
 
 @pytest.mark.slow

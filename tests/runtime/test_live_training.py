@@ -66,7 +66,7 @@ def test_a_larger_budget_is_used_even_while_the_end_is_measured(tmp_path: Path) 
 
     def ask_late(worker: object, step: object) -> object:
         if training.learner.decisions >= 600 and not asked:
-            asked.append(Asked(training.folder.requests, change(budget="1200"), 60))
+            asked.append(Asked(training.folder.requests, change(budget="1200")))
         return step()  # type: ignore[operator]
 
     folder = folder_of(tmp_path / "run", tiny(budget=600))
@@ -293,7 +293,7 @@ def test_a_failure_after_the_commit_is_not_called_a_refusal(tmp_path: Path, monk
     folder = folder_of(tmp_path / "run", tiny())
     with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         monkeypatch.setattr(training.learner, "configure", die)
-        asked = Asked(folder.requests, change(algorithm__entropy="0.1"), 60)
+        asked = Asked(folder.requests, change(algorithm__entropy="0.1"))
         with pytest.raises(RuntimeError, match="gone"):
             training.run()
     assert asked.answer() == EditAnswer(failed="the learner is gone")

@@ -29,12 +29,12 @@ def test_a_pause_stops_play_and_learning_until_it_goes_on(tmp_path: Path) -> Non
     def watch(training: Training) -> None:
         decisions = int(training.numbers()["decisions"])
         if not asked and decisions >= 500:
-            asked.append(Asked(training.folder.requests, Pause(), 60))
+            asked.append(Asked(training.folder.requests, Pause()))
         if training.folder.status.exists():
             rounds.append((decisions, status_of(training.folder.path).state))
         paused = [seen for seen in rounds if seen[1] == "paused"]
         if len(asked) == 1 and len(paused) == 3:
-            asked.append(Asked(training.folder.requests, Continue(), 60))
+            asked.append(Asked(training.folder.requests, Continue()))
 
     folder = folder_of(tmp_path / "run", tiny())
     with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
@@ -108,7 +108,7 @@ def test_a_stop_in_the_round_of_an_edit_loses_neither(tmp_path: Path) -> None:
     def watch(training: Training) -> None:
         if not asked and training.numbers()["decisions"] >= 500:
             both = (Stop(), AddPlayer(player="second", role="main"))
-            asked.extend(Asked(training.folder.requests, one, 60) for one in both)
+            asked.extend(Asked(training.folder.requests, one) for one in both)
 
     folder = folder_of(path, tiny(budget=10**9))
     with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:

@@ -29,7 +29,7 @@ def test_a_pause_is_no_hang_and_loses_nothing(tmp_path: Path) -> None:
     finished: list[int] = []
 
     def ask(training: Training, order: Order) -> None:
-        asked.append(Asked(training.folder.requests, order, 60))
+        asked.append(Asked(training.folder.requests, order))
 
     def num_finished() -> int:
         return sum(isinstance(event, MatchFinished) for event in events_of(path))

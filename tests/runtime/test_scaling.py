@@ -83,7 +83,7 @@ class Scaler:
             raise StopTraining(ENOUGH)
         count = self.counts[len(self.answers)]
         edit = ChangeSettings(settings={"actors": str(count)})
-        self._asked = Asked(training.folder.requests, edit, 60)
+        self._asked = Asked(training.folder.requests, edit)
 
 
 def _who_finished(training: Training, since: int) -> set[str]:
@@ -163,7 +163,7 @@ def test_who_does_not_end_in_time_is_ended(tmp_path: Path) -> None:
         leased = [event for event in events_of(path) if isinstance(event, MatchLeased)]
         if not asked and len({event.holder for event in leased}) == 2:
             edit = ChangeSettings(settings={"actors": "1"})
-            asked.append(Asked(training.folder.requests, edit, 60))
+            asked.append(Asked(training.folder.requests, edit))
         if asked and len(training.workers.actor_pids) == 1:
             raise StopTraining(ENOUGH)
 
@@ -189,7 +189,7 @@ def test_nobody_waits_for_who_was_to_be_started_again(tmp_path: Path) -> None:
             os.kill(training.workers.actor_pids[1], signal.SIGSEGV)
             learned.append(decisions)
         elif not asked and training.faults.counts["env_crash"]:
-            asked.append(Asked(training.folder.requests, ChangeSettings(settings={"actors": "1"}), 60))
+            asked.append(Asked(training.folder.requests, ChangeSettings(settings={"actors": "1"})))
         elif asked and len(learned) == 1 and asked[0].answer() is not None:
             learned.append(decisions)
         elif len(learned) == 2 and decisions > learned[1] + 1_000:
@@ -214,7 +214,7 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
             if len(answers) == len(edits):
                 raise StopTraining(ENOUGH)
             edit = ChangeSettings(settings={"actors": edits[len(answers)]})
-            asked.append(Asked(training.folder.requests, edit, 60))
+            asked.append(Asked(training.folder.requests, edit))
 
     with local(path, endless(), 1) as training:
         training.run(ask_for_too_many)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,15 @@ def heard(link: socket.socket) -> list[Any]:
     while count := link.recv_into(reader.room()):
         messages += reader.take(count)
     return messages
+
+
+def test_callers_that_say_nothing_keep_nobody_out(server: Hosted, registry: MemoryRegistry) -> None:
+    with ExitStack() as ending:
+        silent = [ending.enter_context(connect(server.instance.address, 10)) for _ in range(100)]
+        with Solver("sums", registry=registry) as solver:
+            assert solver.solve("add", 1) == 2
+            assert silent[0].recv(1) == b""  # the oldest have made room
+            assert solver.solve("add", 2) == 3
 
 
 @pytest.mark.parametrize(

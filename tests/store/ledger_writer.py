@@ -36,7 +36,7 @@ def write_on_a_full_disk(path: str) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     ledger = Ledger(path)
     ledger.append(group(1, matches=4))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     acknowledged = 0
     try:
         while True:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from file_server import FileServer, serving
 
-from ludus.store.downloads import Download, DownloadError, DownloadRules, download
+from ludus.store.downloads import Download, DownloadError, DownloadRules, download, fetch_text
 
 CONTENT = bytes(range(256)) * 400
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -172,3 +176,51 @@ def test_only_the_web_is_fetched_from(tmp_path: Path, url: str) -> None:
 def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path, url: str) -> None:
     with pytest.raises(DownloadError, match="not a valid address"):
         download(url, rules=QUICK, folder=tmp_path)
+
+
+@contextmanager
+def dribbling(head: bytes, body: bytes) -> Iterator[str]:
+    """A server that sends `head` at once and `body` byte by byte, never slow enough for the timeout of a socket."""
+    ended = threading.Event()
+
+    def answer(listening: socket.socket) -> None:
+        while not ended.is_set():
+            with suppress(OSError):
+                connected, _ = listening.accept()
+                with connected:
+                    connected.recv(4096)
+                    connected.sendall(head)
+                    for byte in body:
+                        if ended.wait(0.02):
+                            return
+                        connected.sendall(bytes([byte]))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.1)
+        thread = threading.Thread(target=answer, args=(listening,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/model"
+        finally:
+            ended.set()
+            thread.join()
+
+
+OK_HEAD = b"HTTP/1.0 200 OK\r\nContent-Length: 300\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "said"),
+    [(OK_HEAD, bytes(300), "the server is too slow"), (b"", OK_HEAD + bytes(300), "does not answer in time")],
+    ids=["body", "head"],
+)
+@pytest.mark.parametrize("small", [False, True], ids=["file", "text"])
+def test_a_server_that_sends_byte_by_byte_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, body: bytes, said: str, small: bool
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    rules = DownloadRules(first_wait_s=0.0, timeout_s=0.3, attempts=1)
+    with dribbling(head, body) as url:
+        ask = partial(fetch_text, url, 0.3) if small else partial(download, url, rules=rules, folder=tmp_path)
+        with pytest.raises(DownloadError, match=said):
+            ask()

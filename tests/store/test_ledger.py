@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from ludus.data.records import (
     AnyEvent,
     LearnerProgress,
+    LossAccepted,
     Match,
     MatchFinished,
     MatchIssued,
@@ -32,11 +34,14 @@ from ludus.data.records import (
 )
 from ludus.store.ledger import (
     SCHEMA_VERSION,
+    CheckpointNote,
+    DamagedLedger,
     DuplicateMatch,
     DuplicateResult,
     InvalidEvent,
     Ledger,
     LedgerError,
+    MissingLedger,
     UnknownMatch,
 )
 
@@ -61,6 +66,7 @@ EVERY_KIND: list[AnyEvent] = [
     issued(2),
     MatchVoid(2, "env_crash"),
     LearnerProgress("main", 0, 10, 1000),
+    LossAccepted("its checkpoint is gone", {"main": "main:0:3"}),
     ScoreMeasured("main", "main:0:10", 0.1 + 0.2, 1e-300, 64),
     PlayerReset("main", 1, None),
     PlayerRemoved("main", "שלום\n"),
@@ -81,8 +87,8 @@ def test_every_kind_of_event_survives_reopening(path: Path) -> None:
     assert sequence == list(range(1, len(EVERY_KIND) + 1))
     with Ledger(path) as ledger:
         assert list(ledger.replay()) == list(zip(sequence, EVERY_KIND, strict=True))
-        assert list(ledger.replay(after=12)) == [(13, EVERY_KIND[12]), (14, EVERY_KIND[13])]
-        assert ledger.append([RunStarted(1)]) == [15]
+        assert list(ledger.replay(after=13)) == [(14, EVERY_KIND[13]), (15, EVERY_KIND[14])]
+        assert ledger.append([RunStarted(1)]) == [16]
 
 
 def test_a_commit_waits_for_the_disk(path: Path) -> None:
@@ -311,14 +317,119 @@ def test_a_closed_ledger_says_so(path: Path) -> None:
         ledger.append([RunStarted(0)])
 
 
-@pytest.mark.parametrize("body", ["7b", "ff", "22ff22", ""])
-def test_a_damaged_row_is_named(path: Path, body: str) -> None:
-    with Ledger(path) as ledger:
-        ledger.append(EVERY_KIND)
+def tamper(path: Path, *statements: str) -> None:
+    """Change rows behind the ledger's back."""
     connection = sqlite3.connect(path)
-    connection.execute("DROP TRIGGER never_changed")
-    connection.execute(f"UPDATE rows SET body = x'{body}' WHERE seq = 4")
+    for statement in ("DROP TRIGGER never_changed", "DROP TRIGGER never_removed", *statements):
+        connection.execute(statement)
     connection.commit()
     connection.close()
-    with Ledger(path) as ledger, pytest.raises(LedgerError, match=r"ledger\.db: row 4 is damaged"):
-        list(ledger.replay())
+
+
+@pytest.mark.parametrize(
+    ("statements", "named"),
+    [
+        (["UPDATE rows SET body = x'7b' WHERE seq = 4"], r"row 4 \(match_leased\) does not match its checksum"),
+        (["UPDATE rows SET body = '' WHERE seq = 4"], "row 4 .* does not match"),
+        (["UPDATE rows SET body = replace(body, '\"wins\":5', '\"wins\":6') WHERE seq = 5"], "row 5 .* does not match"),
+        (["UPDATE rows SET kind = 'match_void' WHERE seq = 5"], r"row 5 \(match_void\) does not match"),
+        (["UPDATE rows SET kind = x'fffe' WHERE seq = 5"], "row 5 .* does not match"),
+        (["UPDATE rows SET match_id = 7 WHERE seq = 4"], "row 4 .* does not match"),
+        (["UPDATE rows SET chain = x'00' WHERE seq = 4"], "row 4 .* does not match"),
+        (["DELETE FROM rows WHERE seq = 4"], "row 4 is missing"),
+        (["DELETE FROM rows WHERE seq >= 13"], "its last row is 12, but 15 were written"),
+        (["DELETE FROM rows"], "its last row is 0, but 15 were written"),
+        (
+            [f"UPDATE rows SET seq = {new} WHERE seq = {old}" for old, new in ((8, 99), (10, 8), (99, 10))],
+            r"row 8 \(score_measured\) does not match",
+        ),
+    ],
+)
+def test_a_damaged_row_is_named(path: Path, statements: list[str], named: str) -> None:
+    """Also where the row is valid JSON, and where rows are lost or have changed places."""
+    with Ledger(path) as ledger:
+        ledger.append(EVERY_KIND)
+    tamper(path, *statements)
+    with Ledger(path, read_only=True) as ledger:
+        for read in (lambda: list(ledger.replay()), ledger.verify, ledger.check):
+            with pytest.raises(DamagedLedger, match=rf"ledger\.db: {named}.*`ludus doctor"):
+                read()
+
+
+def test_a_row_is_compared_with_the_one_before_it_wherever_reading_begins(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.append(EVERY_KIND)
+    tamper(path, "UPDATE rows SET match_id = 7 WHERE seq = 4")
+    with Ledger(path, read_only=True) as ledger:
+        assert [row for row, _ in ledger.tail(4)] == list(range(5, 16))
+        with pytest.raises(DamagedLedger, match="row 4"):
+            ledger.tail(3)
+
+
+def test_no_flipped_bit_changes_what_is_read(path: Path) -> None:
+    """Each either changes nothing or is refused by name."""
+    with Ledger(path) as ledger:
+        ledger.append(EVERY_KIND)
+        expected = ledger.tail(0)
+    whole = path.read_bytes()
+    rng, refused = random.Random(0), 0
+    for _ in range(400):
+        # In the first pages are the header, the tables and the rows; most of the file is empty.
+        content, bit = bytearray(whole), rng.randrange(8)
+        position = rng.choice([place for place in range(len(whole)) if whole[place]])
+        content[position] ^= 1 << bit
+        path.write_bytes(content)
+        try:
+            with Ledger(path, read_only=True) as ledger:
+                assert ledger.tail(0) == expected, (position, bit)
+        except LedgerError:
+            refused += 1
+    assert refused > 200
+
+
+def test_a_fold_names_the_row_that_it_does_not_accept(path: Path) -> None:
+    def apply(event: AnyEvent) -> None:
+        if isinstance(event, MatchVoid):
+            raise LookupError("no such match")
+
+    with Ledger(path) as ledger:
+        ledger.append(EVERY_KIND)
+        with pytest.raises(DamagedLedger, match=r"row 7 \(match_void\) does not follow .*: no such match"):
+            ledger.fold(apply)
+        assert ledger.fold(apply, after=7) == 15
+
+
+def test_the_latest_checkpoint_is_remembered_beside_the_events(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.append(EVERY_KIND)
+        assert ledger.latest_checkpoint() is None
+        for row in (3, 15):
+            chain = ledger.chain_at(row)
+            assert chain is not None
+            note = CheckpointNote(name=f"{row}.safetensors", row=row, chain=chain.hex(), decisions=row)
+            ledger.note_checkpoint(note)
+        assert ledger.latest_checkpoint() == note
+        assert ledger.position == (15, chain)
+        assert ledger.chain_at(16) is None
+        assert ledger.counts().total() == 15
+    tamper(path, "UPDATE latest_checkpoint SET body = replace(body, '15.', '16.')")
+    with Ledger(path) as ledger, pytest.raises(DamagedLedger, match="latest checkpoint does not match its checksum"):
+        ledger.latest_checkpoint()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_ledger_that_is_gone_is_noticed_and_its_rows_are_rescued(path: Path, replaced: bool) -> None:
+    with Ledger(path) as ledger:
+        ledger.append(EVERY_KIND[:10])
+        ledger.require_in_place()
+        path.unlink()  # its log stays
+        if replaced:
+            path.write_bytes(b"another")
+        with pytest.raises(MissingLedger, match=r"ledger\.db was (removed|replaced)"):
+            ledger.require_in_place()
+        ledger.append(EVERY_KIND[10:])
+        rescued = ledger.rescue()
+    assert rescued.name == ("ledger.rescued.db" if replaced else "ledger.db")
+    with Ledger(rescued, read_only=True) as ledger:
+        assert [event for _, event in ledger.replay()] == EVERY_KIND
+        ledger.check()

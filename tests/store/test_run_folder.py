@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,9 +16,9 @@ import numpy as np
 import pytest
 
 from ludus.data.records import ModelId, RunStarted
-from ludus.store.files import BadName
+from ludus.store.files import BadName, locked
 from ludus.store.run_control import Holder, RunLocked, read_holder
-from ludus.store.run_folder import FORMAT, RunFolder, RunFolderError
+from ludus.store.run_folder import FORMAT, NewRun, RunFolder, RunFolderError
 
 LOCKER = (
     "import sys; from ludus.store.run_folder import RunFolder\n"
@@ -55,7 +56,7 @@ def test_a_run_opens_as_it_was_made(run: RunFolder) -> None:
     assert opened.facts.seed == 2**64 - 1
     assert opened.facts.command == ("ludus", "train")
     assert msgspec.json.decode(opened.facts.experiment, type=Experiment) == Experiment()
-    assert sorted(os.listdir(run.path)) == ["checkpoints", "logs", "metrics", "models", "run.json"]
+    assert sorted(os.listdir(run.path)) == ["checkpoints", "ledger.db", "logs", "metrics", "models", "run.json"]
 
 
 def test_its_parts_lie_inside(run: RunFolder) -> None:
@@ -128,16 +129,60 @@ def test_a_newer_format_is_refused_with_both_versions(run: RunFolder) -> None:
         RunFolder.open(run.path)
 
 
+def made(name: str, root: Path) -> Path:
+    new = NewRun(None, name, root=root)
+    with new.build() as path:
+        RunFolder.create(path, Experiment(), seed=0)
+    return new.folder.path
+
+
 def test_new_names_are_the_first_free(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "runs"
-    names = [RunFolder.name_new("connect_four", root=root) for _ in range(3)]
+    names = [made("connect_four", root) for _ in range(3)]
     assert names == [root / f"connect_four-{number:03d}" for number in (1, 2, 3)]
-    names[1].rmdir()
-    assert RunFolder.name_new("connect_four", root=root) == names[1]
-    assert RunFolder.create(names[0], Experiment(), seed=0).path == names[0]
-    assert RunFolder.name_new("../../x", root=root).resolve().parent == root.resolve()
+    shutil.rmtree(names[1])
+    names[1].mkdir()  # of a start that never was
+    assert made("connect_four", root) == names[1]
+    (root / "connect_four-004").write_text("a file")
+    assert made("connect_four", root) == root / "connect_four-005"
+    assert made("../../x", root).resolve().parent == root.resolve()
     with pytest.raises(BadName, match="recipe"):
-        RunFolder.name_new("a\nb", root=root)
+        made("a\nb", root)
+
+
+def test_a_run_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    new = NewRun(tmp_path / "runs" / "mine", "any")
+
+    def fail() -> None:
+        with new.build() as path:
+            RunFolder.create(path, Experiment(), seed=0)
+            assert not (tmp_path / "runs" / "mine").exists()
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="disk is full"):
+        fail()
+    assert list((tmp_path / "runs").iterdir()) == []
+    with new.build() as path:
+        RunFolder.create(path, Experiment(), seed=0)
+    assert list((tmp_path / "runs").iterdir()) == [new.folder.path]
+    with new.folder.ledger(read_only=True) as ledger:
+        assert ledger.position[0] == 0
+
+
+def test_what_a_dead_creation_left_is_taken_over_or_removed(run: RunFolder, tmp_path: Path) -> None:
+    stages = [tmp_path / f".{digit * 16}.new" for digit in "ab"]
+    for stage in stages:
+        (stage / "models").mkdir(parents=True)
+    with locked(stages[1]):  # its process lives
+        made("x", tmp_path)
+    assert [stage.exists() for stage in stages] == [False, True]
+    (run.path / "run.json").unlink()
+    assert RunFolder.create(run.path, Experiment(), seed=0).path == run.path
+    (run.path / "run.json").unlink()
+    with run.ledger() as ledger:
+        ledger.append([RunStarted(0)])
+    with pytest.raises(RunFolderError, match=r"holds other things \(ledger\.db\)"):
+        RunFolder.create(run.path, Experiment(), seed=0)
 
 
 def test_a_run_is_trained_by_one_process(run: RunFolder) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from processes import is_gone, wait_until
 
-from ludus.system.guard import NOT_FOUND
-from ludus.system.process import PIPE, ChildProcess, GuardedProcess, OutputReader
+from ludus.system.guard import NOT_FOUND, Guard
+from ludus.system.process import PIPE, ChildProcess, GuardedProcess, OutputReader, WorkerProcess, control_pair
 
 DAEMON = """
 import os, subprocess, sys, time
@@ -44,6 +44,20 @@ def test_a_guarded_program_ends_with_its_daemons(tmp_path: Path) -> None:
     assert not any(map(is_gone, pids))
     assert process.end() == 256 - signal.SIGTERM
     assert all(map(is_gone, pids))
+
+
+def test_a_guard_that_was_killed_is_replaced_before_anything_else_happens() -> None:
+    from ludus.system.guard import Guard
+
+    guard = Guard()
+    child = ChildProcess(["sleep", "300"], guard=guard)
+    killed = guard.pid
+    os.kill(killed, signal.SIGKILL)
+    wait_until_gone(killed)
+    guard.look()
+    assert guard.pid != killed
+    guard.close()  # as when its owner dies
+    assert child.wait_end(20) == -signal.SIGKILL
 
 
 def test_exit_codes_and_signals_come_through_the_guard() -> None:
@@ -82,6 +96,35 @@ def test_a_program_ends_with_a_killed_parent(tmp_path: Path, start: str) -> None
         assert pid == program, "it became the program"
         wait_until_gone(program)
         os.kill(daemon, signal.SIGKILL)  # the kernel's promise is for the program alone
+
+
+WORKER = f"""
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {DAEMON!r}, sys.argv[1]], start_new_session=True)
+time.sleep(300)
+"""
+"""A worker whose game starts a daemon that starts another."""
+
+
+@pytest.mark.parametrize("end", ["kill", "die", "guard"])
+def test_daemons_end_with_the_worker_that_started_them(tmp_path: Path, end: str) -> None:
+    guard, (control, child) = Guard(), control_pair()
+    with child, (tmp_path / "log").open("wb") as log:
+        command = [sys.executable, "-c", WORKER, str(tmp_path / "pids")]
+        worker = WorkerProcess("actor-0", command, [], control, log.fileno(), guard)
+    pids = read_pids(tmp_path / "pids")
+    if end == "die":
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.wait_end(20)
+        assert not any(map(is_gone, pids))
+    if end == "guard":  # as after the death of the process that has started it
+        guard.close()
+        worker.wait_end(20)
+        control.close()
+    else:
+        worker.kill()
+        guard.close()
+    wait_until_gone(worker.pid, *pids)
 
 
 def test_a_program_that_does_not_heed_sigterm_is_killed_with_its_group() -> None:

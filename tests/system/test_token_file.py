@@ -34,12 +34,33 @@ def test_what_is_no_token_is_refused(tmp_path: Path) -> None:
         read_token_file(tmp_path / "empty")
 
 
+@pytest.mark.parametrize(
+    "token", ["a", "word", "fifteen-letters", "two words of text", "bad\x07bell-and-more", "naïve-but-long-enough"]
+)
+def test_a_token_is_one_word_that_cannot_be_guessed(tmp_path: Path, token: str) -> None:
+    file = tmp_path / "token"
+    file.touch(0o600)
+    file.write_text(token, encoding="utf-8")
+    for read in (lambda: read_token_file(file), lambda: token_from({"LUDUS_TOKEN": token})):
+        with pytest.raises(TokenError, match=r"fewer than 16, and could be guessed|one line of printable ASCII"):
+            read()
+
+
+def test_secrets_of_a_container_are_its_own_whatever_their_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = make_token_file(tmp_path / "token")
+    file.chmod(0o444)
+    monkeypatch.setattr("ludus.system.network._SECRETS", tmp_path)
+    assert len(read_token_file(file)) == 64
+
+
 def test_the_environment_names_a_token_in_three_ways(tmp_path: Path) -> None:
     file = make_token_file(tmp_path / "token")
     assert token_from({}) is None
     assert token_from({"RAY_AUTH_TOKEN_PATH": str(file)}) == read_token_file(file)
-    assert token_from({"RAY_AUTH_TOKEN_PATH": str(file), "RAY_AUTH_TOKEN": "b"}) == "b"
-    assert token_from({"RAY_AUTH_TOKEN": "b", "LUDUS_TOKEN": " a\n"}) == "a"
+    assert token_from({"RAY_AUTH_TOKEN_PATH": str(file), "RAY_AUTH_TOKEN": 16 * "b"}) == 16 * "b"
+    assert token_from({"RAY_AUTH_TOKEN": 16 * "b", "LUDUS_TOKEN": f" {16 * 'a'}\n"}) == 16 * "a"
 
 
 def test_programs_of_ray_get_this_token_and_no_other() -> None:

@@ -190,7 +190,7 @@ class Play:
             **{
                 spec.name: join([getattr(batch, spec.name) for batch in batches], int(spec.name != "state"))
                 for spec in fields(Batch)
-                if spec.name not in ("progress", "all_valid", "over_ranks")
+                if spec.name not in ("progress", "all_valid", "fixed_shapes", "over_ranks")
             }
         )
 

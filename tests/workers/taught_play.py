@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
@@ -41,7 +43,9 @@ class TaughtPlay(Play):
         def free(kind: int, slots: IntArray) -> None:
             self.actor.recorder.free(kind, slots)
 
-        self.models = ModelPool(Path(mkdtemp(prefix="ludus-test-")))
+        folder = mkdtemp(prefix="ludus-test-")
+        weakref.finalize(self, shutil.rmtree, folder)
+        self.models = ModelPool(Path(folder))
         self.learner = Learner(
             name="learner",
             models=self.models,

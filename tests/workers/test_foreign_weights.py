@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,51 @@ def test_names_that_go_round_in_a_circle_are_refused(tmp_path: Path) -> None:
     torch.save(tree, tmp_path / "circle.pt")
     with pytest.raises(BadCheckpoint, match="names inside names without an end"):
         read_foreign(tmp_path / "circle.pt")
+
+
+def repacked(path: Path, how: str) -> None:
+    """The same archive, as a hostile one."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if how == "compressed" else zipfile.ZIP_STORED) as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+        archive.comment = b"more" if how == "commented" else b""
+    if how == "overlapping":
+        content = bytearray(path.read_bytes())
+        first = content.index(b"PK\x01\x02")
+        content[first + 24 : first + 28] = (2**31).to_bytes(4, "little")  # the size of the first entry, unpacked
+        content[first + 20 : first + 24] = (2**31).to_bytes(4, "little")
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("compressed", "compressed"), ("commented", "a comment"), ("overlapping", r"claims to hold 2,14\d,\d+,\d+ bytes")],
+)
+def test_an_archive_that_grows_when_it_is_unpacked_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, said: str
+) -> None:
+    """A 4.2 MB file took 4.35 GB before."""
+    path = tmp_path / "bomb.pt"
+    torch.save({"weight": torch.zeros(1000)}, path)
+    repacked(path, how)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(BadCheckpoint, match=said):
+        read_foreign(path)
+
+
+def test_groups_that_share_groups_are_not_walked_for_ever(tmp_path: Path) -> None:
+    group: dict[str, Any] = {"weight": torch.ones(1)}
+    for _ in range(40):
+        group = {"left": group, "right": group}
+    torch.save(group, tmp_path / "many.pt")
+    with pytest.raises(BadCheckpoint, match="without an end"):
+        read_foreign(tmp_path / "many.pt")
+
+
+def test_one_tensor_under_many_names_claims_no_more_than_its_file(tmp_path: Path) -> None:
+    held = torch.zeros(1000)
+    torch.save({f"weight_{number}": held for number in range(100)}, tmp_path / "many.pt")
+    with pytest.raises(BadCheckpoint, match="and those before it claim more than"):
+        read_foreign(tmp_path / "many.pt").arrays(WHOLE_FILE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
 from ludus.workers.config import LearnerConfig
 from ludus.workers.trained_player import TrainedPlayer
+from ludus.workers.worker import Diverged
 
 CONFIG = LearnerConfig(batch_size=64, minibatch_size=32, epochs=3, buffer_size=64, learning_rate=0.01)
 MODEL = ActorCritic(hidden=(8,), entity_size=4, value_normalisation=True)
@@ -310,3 +312,47 @@ def test_every_gradient_step_is_a_sign_of_life() -> None:
     signs: list[int] = []
     player.after_gradient_step = lambda: signs.append(player.step)
     assert player.update(batches, 0.0)["gradient_steps"] == len(signs) > CONFIG.epochs
+
+
+@pytest.mark.parametrize("rate", [1e3, 1e6, 1e30])
+def test_an_update_that_blows_the_weights_up_raises(rate: float) -> None:
+    player = new_player(learning_rate=rate)
+    with pytest.raises(
+        Diverged, match=re.escape(f"the weights of main grew in one update with learning rate {rate:g}")
+    ):
+        player.update(played(), 0.0)
+    assert player.step == 0, "what is published is the update before"
+
+
+def test_weights_that_grow_in_many_updates_raise() -> None:
+    player, batches = new_player(learning_rate=0.0), played()
+    for _ in range(3):
+        player.update(batches, 0.0)
+        for parameter in player.optimiser.parameters:
+            parameter.data *= 6.0
+    with pytest.raises(Diverged, match="the weights of main have grown with learning rate 0 from a mean size of 0"):
+        player.update(batches, 0.0)
+
+
+def test_a_network_that_no_longer_sees_its_input_raises() -> None:
+    """As after a step that saturates all its units."""
+    player, batches = new_player(learning_rate=0.0), played()
+    player.update(batches, 0.0)
+    for name, parameter in player.policies[0].named_parameters():
+        if "trunk" in name:
+            parameter.data[...] = 0.0
+    with pytest.raises(Diverged, match=r"it gives every position the value .*, which it did not before"):
+        player.update(batches, 0.0)
+
+
+def test_a_network_that_never_saw_its_input_goes_on() -> None:
+    """In a game that shows every seat the same, all values are one."""
+    player = new_player(learning_rate=0.01)
+    batches = {kind: replace(batch, value=np.zeros_like(batch.value)) for kind, batch in played().items()}
+    batches = {
+        kind: replace(batch, observation={name: np.zeros_like(one) for name, one in batch.observation.items()})
+        for kind, batch in batches.items()
+    }
+    for _ in range(3):
+        player.update(batches, 0.0)
+    assert player.step == 3

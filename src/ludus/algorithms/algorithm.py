@@ -146,7 +146,7 @@ def evaluate_rows(
     policy: Policy, batch: Batch, needed: Tensor, read: Callable[[Unrolled], Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
     """Columns [T+1, B, ...] that `read` takes from an unrolled policy; without memory, 0 in rows not `needed`."""
-    if policy.state_arrays:
+    if policy.state_arrays or batch.fixed_shapes:
         return dict(read(policy.unroll(batch)))
     flat = batch.flat()
     index = torch.nonzero(needed.swapaxes(0, 1).reshape(-1)).squeeze(1)

@@ -13,7 +13,7 @@ from ludus.algorithms.algorithm import ActorCriticAlgorithm, Loss, Reference, lo
 from ludus.algorithms.returns import advantage_columns
 from ludus.data.batch import Batch
 from ludus.data.checks import require_in
-from ludus.data.schedules import Schedule, at
+from ludus.data.schedules import Schedule, at, is_off
 from ludus.models.policy import Policy, Unrolled
 
 
@@ -55,7 +55,7 @@ class MagnetPolicyGradient(ActorCriticAlgorithm):
         )
         if self.magnet is not None:
             columns |= log_prob_columns("magnet", references["magnet"], batch)
-        if at(self.step_weight, batch.progress):
+        if not is_off(at(self.step_weight, batch.progress)):
             columns |= log_prob_columns("last", policy, batch)
         return batch.with_extra(**columns)
 
@@ -70,7 +70,8 @@ class MagnetPolicyGradient(ActorCriticAlgorithm):
         magnet_kl = losses.masked_mean(self._magnet_kl(policy, unrolled, batch), mask)
         value_loss = losses.critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
         total = policy_loss + at(self.magnet_weight, batch.progress) * magnet_kl + self.value_weight * value_loss
-        if step_weight := at(self.step_weight, batch.progress):
+        step_weight = at(self.step_weight, batch.progress)
+        if not is_off(step_weight):
             kl = losses.masked_mean(_kl(policy, unrolled, log_probs_beside("last", policy, batch), batch), mask)
             total = total + step_weight * kl
         else:

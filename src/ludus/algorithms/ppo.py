@@ -16,7 +16,7 @@ from ludus.algorithms.returns import advantage_columns
 from ludus.algorithms.teacher import TEACHER, Teacher
 from ludus.data.batch import Batch
 from ludus.data.checks import require_in, require_one_of
-from ludus.data.schedules import Schedule, at
+from ludus.data.schedules import Schedule, at, is_off
 from ludus.data.specs import SeatKind
 from ludus.models.policy import Policy
 
@@ -93,7 +93,8 @@ class PPO(ActorCriticAlgorithm):
         )
         total = policy_loss + self.value_weight * value_loss
         entropy = losses.masked_mean(losses.over_heads(unrolled.entropy), mask)
-        if entropy_weight := at(self.entropy, batch.progress):  # saves the backward pass of the entropy
+        entropy_weight = at(self.entropy, batch.progress)
+        if not is_off(entropy_weight):  # saves the backward pass of the entropy
             total = total - entropy_weight * entropy
         statistics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         divergences: dict[str, Tensor] = {}

@@ -35,7 +35,9 @@ def sum_backwards(error_TB: Tensor, decay_TB: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gae(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float) -> Tensor:
+def gae(
+    reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float | Tensor
+) -> Tensor:
     """Generalised advantage estimates."""
     error_TB = temporal_differences(reward_TB, value_T1B, discount_TB)
     return sum_backwards(error_TB, lambda_ * discount_TB * follows_TB)
@@ -100,6 +102,7 @@ def advantage_columns(
     `loss_has_ratio` says whether the loss multiplies by the decision's own ratio."""
     discount_TB = discounts(batch.elapsed[:-1], batch.over[:-1], gamma, batch.value.dtype)
     steps = (batch.reward[:-1], batch.value, discount_TB, batch.follows[:-1])
+    decay = lambda_ if batch.idle is None else torch.where(batch.idle[:-1], 1.0, lambda_)
     advantage = torch.zeros_like(batch.value)
     if LOG_RATIO in batch.extra:
         log_ratio_TB = batch.extra[LOG_RATIO][:-1]
@@ -108,7 +111,7 @@ def advantage_columns(
         target = batch.value.clone()
         target[:-1] = corrected.target
     else:
-        advantage[:-1] = gae(*steps, lambda_)
+        advantage[:-1] = gae(*steps, decay)
         target = batch.value + advantage
     update_value_scale(policy, target, batch.valid, batch.over_ranks)
     if normalise:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludus.cli.main import INTERRUPTED
-from ludus.cli.options import ABOVE_0, COUNT, OUTCOME, json_option, set_option
+from ludus.cli.options import ABOVE_0, COUNT, OUTCOME, code_trust_option, json_option, set_option
 from ludus.cli.train_view import UNREAD, ProgressView, Style, progress_line, style_of
 from ludus.config import ConfigError
 from ludus.data.replay import Outcome
@@ -144,6 +144,7 @@ def show_end(cloned: ClonedRun, reason: str, facts: CloningFacts, console: Conso
 @set_option("Change a setting of the recipe, or cloning.PATH; may be repeated.")
 @click.option("--quiet", is_flag=True, help="Show nothing until the end.")
 @json_option("Print JSON lines.")
+@code_trust_option
 def clone_command(
     dataset: str | None,
     recipe: str | None,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from ludus.cli.options import SECONDS, json_option, together
+from ludus.cli.options import SECONDS, code_trust_option, json_option, together
 from ludus.config import ConfigError
 from ludus.data.checks import did_you_mean
 from ludus.data.records import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
@@ -36,6 +36,7 @@ def edit_command(make_edit: Callable[..., AnyEdit]) -> Callable[..., None]:
     """Make a command of a function that returns an edit: it applies the edit and prints the result. The run is an
     argument of the command, or the object of its context."""
 
+    @code_trust_option
     @request_options
     @wraps(make_edit)
     def command(*, patience_s: float, as_json: bool, **given: Any) -> None:
@@ -95,7 +96,7 @@ def ask(folder: RunFolder, edit: AnyEdit, patience_s: float = PATIENCE_S) -> tup
 
 def _ask_trainer(folder: RunFolder, edit: AnyEdit | Order, deadline: float) -> EditAnswer | None:
     """Returns None if the run stopped training before any process took the request."""
-    asked = Asked(folder.requests, edit, max(0.0, deadline - time.monotonic()))
+    asked = Asked(folder.requests, edit)
     gone_since: float | None = None
     try:
         while True:
@@ -189,8 +190,9 @@ def scale_command(run: str, counts: tuple[str, ...]) -> ChangeSettings:
     ludus scale runs/mine actors=4
     """
     folder = open_run(run)
-    if msgspec.json.decode(folder.facts.experiment).get("runtime") == "serial":
-        raise ConfigError(f"{folder.path} is of the serial runtime, which is one process")
+    runtime = msgspec.json.decode(folder.facts.experiment).get("runtime")
+    if runtime in ("serial", "device"):
+        raise ConfigError(f"{folder.path} is of the {runtime} runtime, which is one process")
     settings: dict[str, str] = {}
     for given in counts:
         kind, equals, count = given.partition("=")

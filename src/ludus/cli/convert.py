@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ludus.cli.main import FAILED
-from ludus.cli.options import AT_LEAST_0, COUNT, OUTCOME, json_option, set_option
+from ludus.cli.options import AT_LEAST_0, COUNT, OUTCOME, code_trust_option, json_option, set_option
 from ludus.config import ConfigError, decode
 from ludus.data.replay import REPLAYS, STRATEGIES, EpisodeFilter, NoOp
 from ludus.games.game import GameSource
@@ -43,6 +43,7 @@ SHOWN = 10  # skipped replays, and reasons for leaving out actions, that are lis
 @click.option("--retry-skipped", is_flag=True, help="Try those again that were skipped by an earlier call.")
 @click.option("--quiet", is_flag=True, help="Show nothing but what went wrong.")
 @json_option("Print JSON lines instead of a progress bar.")
+@code_trust_option
 def convert_command(
     replays: tuple[Path, ...],
     out: Path,
@@ -100,7 +101,9 @@ def _trusted(game: str, settings: tuple[str, ...]) -> GameSource:
         return find_game(game, settings)
     if settings:
         raise ConfigError(f"--set is for a GAME; {game} is a run, and its game is what it was trained on")
-    source: GameSource = decode(json.loads(RunFolder.open(game).facts.experiment)["game"])
+    folder = RunFolder.open(game)
+    folder.require_own_code()
+    source: GameSource = decode(json.loads(folder.facts.experiment)["game"])
     return innermost(source)
 
 

@@ -11,18 +11,25 @@ import platform
 import re
 import resource
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import click
+from msgspec import to_builtins
 from rich.console import Console
 from rich.markup import escape
 
 from ludus.cli.options import json_option
+from ludus.config import ConfigError
+from ludus.data.records import AnyEvent
+from ludus.lookup import open_run
+from ludus.observe.league_fold import read_league
 from ludus.observe.run_state import gpus
 from ludus.observe.terminal import new_console, new_table
+from ludus.store.inspection import LedgerReading, Part, inspect_run, read_ledger, repair_ledger
+from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.system.machine import control_group, install_command, installed_version, memory_info, usable_cores
 
 Level = Literal["fine", "could", "must"]  # fine as it is; could be better; training will not work like this
@@ -207,9 +214,73 @@ PROGRAMS = {
 
 
 @click.command("doctor")
+@click.argument("run", required=False, type=click.Path())
+@click.option("--repair", is_flag=True, help="Keep the rows of RUN's ledger before the damage; the old file is kept.")
 @json_option()
-def doctor_command(as_json: bool) -> None:
-    """Show the resources of this machine, what is installed, and what to change."""
+def doctor_command(run: str | None, repair: bool, as_json: bool) -> int:
+    """Show the resources of this machine, what is installed, and what to change. With RUN: show what is whole of a
+    run folder; the exit code is 1 if something is not."""
+    if run is not None:
+        return _examine(open_run(run), repair=repair, as_json=as_json)
+    if repair:
+        raise ConfigError("--repair needs RUN, the run folder to repair")
+    _show_machine(as_json)
+    return 0
+
+
+def _examine(folder: RunFolder, *, repair: bool, as_json: bool) -> int:
+    """Show the parts of a run, and repair its ledger."""
+    reading, done = read_ledger(folder, _folding(folder)), ""
+    if repair and (reading.damage is not None or reading.unchained):
+        with folder.lock():
+            reading = read_ledger(folder, _folding(folder))
+            done = _repair(folder, reading)
+            reading = read_ledger(folder, _folding(folder))
+    parts = list(inspect_run(folder, reading))
+    whole = all(part.whole for part in parts)
+    if as_json:
+        click.echo(json.dumps({"run": str(folder.path), "whole": whole, "repaired": done, "parts": to_builtins(parts)}))
+        return 0 if whole else 1
+    console, table = new_console(), new_table("part", "state", "here")
+    for part in parts:
+        table.add_row(part.what, "whole" if part.whole else "[bold]damaged[/]", escape(part.here))
+    console.print(table)
+    for line in (done, _advice(folder, reading, parts)):
+        if line:
+            console.print(line, markup=False, soft_wrap=True)
+    return 0 if whole else 1
+
+
+def _folding(folder: RunFolder) -> Callable[[AnyEvent], None]:
+    """What checks the events of a run: its league, unless it is code of its own."""
+    try:
+        return read_league(folder)[0].apply
+    except (RunFolderError, KeyError):
+        return lambda event: None
+
+
+def _repair(folder: RunFolder, reading: LedgerReading) -> str:
+    if not reading.rows:
+        raise RunFolderError(
+            f"{folder.ledger_path}: no row of it can be read ({reading.damage}); restore it from a copy"
+        )
+    kept = repair_ledger(folder, reading)
+    if reading.damage is None:
+        return f"written anew with checksums; the old file is {kept}"
+    lost = "an unknown number of" if reading.results is None else f"{reading.results:,}"
+    dropped = f"{reading.written - reading.rows:,} are dropped, with {lost} results"
+    return f"repaired: {reading.rows:,} rows are kept, {dropped}; the damaged file is {kept}"
+
+
+def _advice(folder: RunFolder, reading: LedgerReading, parts: Sequence[Part]) -> str:
+    if reading.damage is not None or reading.unchained:
+        return f"keep the rows that are whole: ludus doctor {folder.path} --repair"
+    if not all(part.whole for part in parts if part.what == "ledger and checkpoint"):
+        return f"go on with what is left: ludus train --run {folder.path} --resume --accept-loss"
+    return ""
+
+
+def _show_machine(as_json: bool) -> None:
     machine, packages, programs = list(look_around()), list(_packages()), list(_programs())
     if as_json:
         facts = {

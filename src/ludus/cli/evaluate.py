@@ -18,6 +18,7 @@ from ludus.cli.options import (
     AT_LEAST_0,
     COUNT,
     Weights,
+    code_trust_option,
     greedy_option,
     json_option,
     seed_option,
@@ -167,6 +168,7 @@ def _has_pictures(game: GameSource) -> bool:
 @seed_option
 @json_option("One JSON object per pair.")
 @rendering_options
+@code_trust_option
 def eval_command(
     run: str | None,
     players: tuple[str, ...],

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ludus.cli.main import FAILED, EndSignals
-from ludus.cli.options import AT_LEAST_0, COUNT, SECONDS, set_option
+from ludus.cli.options import AT_LEAST_0, COUNT, SECONDS, code_trust_option, set_option
 from ludus.config import ConfigError, as_config_error
 from ludus.launch import ray_node
 from ludus.launch.hosts import SshTraining, read_host_file
@@ -23,7 +23,7 @@ from ludus.launch.slurm import SlurmJob
 from ludus.lookup import find_experiment, open_run, parse_settings
 from ludus.store.run_folder import package_version
 from ludus.system.machine import install_command, usable_cores
-from ludus.system.network import TOKEN_VARIABLE, TokenError, read_token_file, token_from, with_token
+from ludus.system.network import TOKEN_VARIABLE, TokenError, read_token_file, require_strong, token_from, with_token
 
 RAY_PINNED = "2.60.0"  # the Ray version of manifests written on a machine without Ray; the images install it
 
@@ -56,6 +56,7 @@ def launch_command() -> None:
 @click.option("--output", type=click.Path(), help="Where the script goes; default: RUN.sbatch.")
 @dry_run_option
 @click.option("--submit", is_flag=True, help="Send it with sbatch, and print the number of the job.")
+@code_trust_option
 def slurm(
     experiment: str,
     run: str | None,
@@ -115,6 +116,7 @@ def slurm(
 @click.option("--output", type=click.Path(), help="Where the manifests go; default: NAME.yaml.")
 @dry_run_option
 @click.option("--submit", is_flag=True, help="Send it with kubectl apply.")
+@code_trust_option
 def kubernetes(
     experiment: str,
     name: str | None,
@@ -151,6 +153,7 @@ def kubernetes(
 @trial_option
 @set_option()
 @dry_run_option
+@code_trust_option
 def hosts(
     file: str, experiment: str, run: str | None, trial: str | None, settings: tuple[str, ...], dry_run: bool
 ) -> int:
@@ -285,6 +288,7 @@ def _token(file: str | None) -> str:
     with as_config_error(TokenError):
         if file == "-":
             token = sys.stdin.readline().strip()
+            token = token and require_strong(token, "the first line of the input")
         elif file is not None:
             token = read_token_file(file)
         else:

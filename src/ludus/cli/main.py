@@ -7,8 +7,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -19,6 +22,7 @@ from ludus.games.seat_rows import GameError
 from ludus.services.endpoints import ServiceError
 from ludus.store.files import StoreError
 from ludus.system.machine import install_command, installed_version
+from ludus.system.text import PrintableStream
 from ludus.workers.worker import TrainingFailed
 
 COMMANDS = {
@@ -47,7 +51,7 @@ COMMANDS = {
     "launch": "train on other machines: Slurm, Kubernetes, or hosts by ssh",
     "join": "join this machine to a cluster",
     "recipes": "list recipes and the settings of one",
-    "doctor": "check this machine and the installation",
+    "doctor": "check this machine and the installation, or a run folder",
 }
 """Command -> what it does. The function is `ludus.cli.NAME:NAME_command`, or in the file that `FILES` names."""
 FILES = {
@@ -117,8 +121,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     With LUDUS_TRACEBACK=1 in the environment, an error comes with where it was raised.
     """
+    streams: tuple[Any, Any] = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(PrintableStream, streams)
     try:
-        code = ludus.main(args=arguments, prog_name="ludus", standalone_mode=False)
+        code = copy_context().run(_run, arguments)  # options such as --trust hold for one command
+    finally:
+        sys.stdout, sys.stderr = streams
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        with _sigterm_as_sigint():
+            code = ludus.main(args=arguments, prog_name="ludus", standalone_mode=False)
     except click.ClickException as error:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help'.\n", err=True)
@@ -139,7 +154,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         click.echo(f"error: this command needs PyTorch: {install_command('train')}", err=True)
         code = FAILED
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _sigterm_as_sigint() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: it cleans up and exits with 130. A command that has to save something
+    listens to both itself, as soon as there is something to save."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import click
 import yaml
 
 from ludus.cli.main import FAILED
-from ludus.cli.options import COUNT, json_option, set_option
+from ludus.cli.options import COUNT, code_trust_option, json_option, set_option
 from ludus.config import ConfigError, as_config_error
 from ludus.config.conversion import read_yaml
 from ludus.data.records import ModelId
@@ -108,6 +108,7 @@ def keys(file: str, place: str | None, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Show what would match, and change nothing.")
 @click.option("--write-map", type=click.Path(), help="Write a first map with best guesses, to edit.")
 @json_option()
+@code_trust_option
 def import_model(
     target: str,
     file: str,
@@ -196,6 +197,7 @@ def import_model(
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, help="Seconds.")
 @click.option("--attempts", type=COUNT, default=5)
 @json_option()
+@code_trust_option
 def pull(
     run: str,
     address: str,

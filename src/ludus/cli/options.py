@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from ludus.config import ConfigError, as_config_error
+from ludus.store.run_folder import trusts_runs
 from ludus.system.machine import install_command
 from ludus.system.network import TokenError, read_token_file
 
@@ -37,6 +38,13 @@ tables_option = click.option("--tables", type=COUNT, default=64, help="Tables pl
 seed_option = click.option("--seed", type=click.IntRange(min=0), default=0)
 address_option = click.option(
     "--address", help="A Ray cluster, HOST:PORT or auto; without one, --runtime ray starts a private one."
+)
+code_trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, option, trusts: trusts_runs.set(True) if trusts else None,
+    help="Import code and start programs that lie inside the run folder.",
 )
 trust_option = click.option("--trust", is_flag=True, help="Show replays of a game of your own: imports the run's code.")
 

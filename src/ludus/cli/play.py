@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ludus.cli.control import ask
-from ludus.cli.options import AT_LEAST_0, COUNT, PageOptions, Weights, page_options, weights_option
+from ludus.cli.options import AT_LEAST_0, COUNT, PageOptions, Weights, code_trust_option, page_options, weights_option
 from ludus.config import ConfigError
 from ludus.data.records import RECORDED
 from ludus.evaluation.play.house import BEST, Kept, Opponents, PlayHost
@@ -45,6 +45,7 @@ LOOK_S = 0.2
 @weights_option
 @click.option("--greedy", is_flag=True, help="Your opponent always takes its most probable action.")
 @page_options
+@code_trust_option
 def play_command(
     run: str | None,
     player: str | None,

@@ -12,6 +12,7 @@ import numpy as np
 from ludus.cli.options import (
     COUNT,
     Weights,
+    code_trust_option,
     greedy_option,
     json_option,
     seed_option,
@@ -48,6 +49,7 @@ from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 @seed_option
 @click.option("--quiet", is_flag=True, help="Show nothing.")
 @json_option("Print JSON lines instead of a progress bar.")
+@code_trust_option
 def record_command(
     game: str,
     players: tuple[str, ...],

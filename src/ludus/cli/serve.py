@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import ssl
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,15 @@ from ludus.games.remote.messages import DEFAULT_PORT
 from ludus.games.remote.source import with_client_options
 from ludus.replays.replay_games import find_game, with_options
 from ludus.system.machine import install_command
-from ludus.system.network import is_loopback
+from ludus.system.network import is_loopback, read_token_file
 
 if TYPE_CHECKING:
     from ludus.games.remote.outside_program import OutsideProgram
     from ludus.games.remote.server import GameServer, ServerConfig
+
+
+_BUILDS_AT_ONCE = 4  # games with other options than the server's
+_BUILD_WAIT_S = 10.0
 
 
 @click.command("serve")
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--workers", type=AT_LEAST_0, default=1, help="Processes for the tables of each client. 0: the game runs "
               "in the server itself, which is quickest, but a crash of the game ends all.")  # fmt: skip
 @click.option("--step-seconds", type=ABOVE_0, default=20.0, help="A longer step is a hang: its tables are lost.")
+@click.option("--memory-mb", type=ABOVE_0, help="A process of the game that takes more is ended.  [default: no limit]")
 @click.option("--tables-max", type=COUNT, default=4096, help="Tables of all clients together.")
 @click.option("--message-mb", type=click.IntRange(1, 1024), default=64, help="The longest message.")
 @click.option("--token-file", type=click.Path(), help="A file with the token that clients must send.")
@@ -49,6 +55,7 @@ def serve_command(
     host: str,
     workers: int,
     step_seconds: float,
+    memory_mb: float | None,
     tables_max: int,
     message_mb: int,
     token_file: str | None,
@@ -79,16 +86,12 @@ def serve_command(
         message_bytes=message_mb * 2**20,
     )
     plain = find_game(game, settings)
-    how = Isolation(processes=workers, step_seconds=step_seconds) if workers else None
+    how = Isolation(processes=workers, step_seconds=step_seconds, memory_mb=memory_mb) if workers else None
     source = _hosted(plain, how)
     name = source.spec.name  # the game is tried before anybody is told that it is served
     outside = None if program is None else _outside_program(program)
     server = GameServer(
-        ServedGame(
-            name=game,
-            source=source,
-            with_options=lambda options: _hosted(with_client_options(plain, options, with_options), how),
-        ),
+        ServedGame(name=game, source=source, with_options=_ClientGames(plain, how).build),
         config,
         program_state=lambda: None if outside is None else outside.state,
         why_not_ready=lambda: None if outside is None else outside.why_not_ready(),
@@ -124,16 +127,41 @@ def _hosted(source: GameSource, how: Isolation | None) -> GameSource:
         return isolate(source, how)
 
 
-def _read_token(file: str | None, host: str) -> str | None:
-    from ludus.games.remote.client import read_token
+class _ClientGames:
+    """Builds the game with the options of clients, in a process of its own first: one that takes too long or too much
+    memory is ended, and the server goes on."""
 
+    def __init__(self, plain: GameSource, how: Isolation | None) -> None:
+        """`how` the tables are isolated; None: they are not, but trying out options is, if the game can be."""
+        self._plain, self._how = plain, how
+        self._building = threading.BoundedSemaphore(_BUILDS_AT_ONCE)
+
+    def build(self, options: Mapping[str, Any]) -> GameSource:
+        """Raises ValueError."""
+        try:
+            isolated = isolate(self._plain, self._how or Isolation())
+        except ValueError:
+            if self._how is not None:
+                raise
+            return with_client_options(self._plain, options, with_options)
+        chosen = with_client_options(isolated, options, with_options)
+        if not self._building.acquire(timeout=_BUILD_WAIT_S):
+            raise ValueError("too many clients ask for other options at the same time; try again later")
+        try:
+            _ = chosen.spec
+        finally:
+            self._building.release()
+        return chosen if self._how is not None else with_client_options(self._plain, options, with_options)
+
+
+def _read_token(file: str | None, host: str) -> str | None:
     if file is None and not is_loopback(host):
         raise ConfigError(
             f"--host {host} can be reached from other machines: give --token-file, a file with a secret token "
             "that clients send"
         )
     with as_config_error():
-        return None if file is None else read_token(file)
+        return None if file is None else read_token_file(file)
 
 
 def _read_tls(cert: str | None, key: str | None) -> tuple[bytes, bytes] | None:

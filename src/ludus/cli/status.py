@@ -20,7 +20,10 @@ from rich.text import Text
 from ludus.cli.options import AT_LEAST_0, json_option
 from ludus.data.checks import unknown
 from ludus.lookup import open_run
+from ludus.observe.documents import MetricsTable
 from ludus.observe.lost_matches import LossCount, LostMatches
+from ludus.observe.metrics import TRAIN
+from ludus.observe.overview import concerns_of_metrics
 from ludus.observe.run_state import ENDED, gpus, look_at_run, silence, state_without_status, status_document
 from ludus.observe.terminal import add_numbers, can_redraw, new_console, new_table
 from ludus.store.run_control import RunStatus
@@ -40,6 +43,7 @@ def status_command(run: str | None, follow: bool, as_json: bool) -> None:
     processes on this machine.
     """
     folder, console, losses = open_run(run), new_console(), LossCount()
+    metrics = MetricsTable(folder.metrics / TRAIN)
     is_drawn = follow and not as_json and can_redraw(sys.stdout)
     live = Live(console=console, auto_refresh=False) if is_drawn else None
     with live or nullcontext():
@@ -51,7 +55,8 @@ def status_command(run: str | None, follow: bool, as_json: bool) -> None:
             else:
                 status = look_at_run(folder)
                 state = "" if status is None else status.state
-                picture = _picture(folder, status, losses.follow_run(folder))
+                metrics.follow()
+                picture = _picture(folder, status, losses.follow_run(folder), metrics)
                 if live is not None:
                     live.update(picture, refresh=True)
                 else:
@@ -61,7 +66,7 @@ def status_command(run: str | None, follow: bool, as_json: bool) -> None:
             time.sleep(FOLLOW_S)
 
 
-def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | None) -> RenderableType:
+def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches, metrics: MetricsTable) -> RenderableType:
     if status is None:
         return Text(f"{folder.path}: {state_without_status(folder)}")
     name = status.experiment if status.trial is None else f"{status.experiment}, trial {status.trial}"
@@ -71,8 +76,11 @@ def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | No
     rows: list[RenderableType] = [head, Text(_progress(status))]
     if status.state == "dead":
         rows.append(Text(f"the process that trained it is gone; resume it: ludus train --run {folder.path} --resume"))
-    if lost is not None and (lines := lost.lines()):
+    if lines := lost.lines():
         rows += [Text(), *(Text(line) for line in lines)]
+    learners = [name.removesuffix("/entropy") for name in metrics.names if name.endswith("/entropy")]
+    for concern in concerns_of_metrics(metrics, learners, str(folder.path)):
+        rows += [Text(), Text(f"warning: {concern.what}: {concern.why}"), Text(f"try:     {concern.advice}")]
     if status.workers:
         rows += [Text(), _workers(status, folder)]
         rows += [

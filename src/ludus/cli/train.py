@@ -11,24 +11,28 @@ import msgspec
 from rich.console import Console
 
 from ludus.cli.main import INTERRUPTED, OUT_OF_TIME
-from ludus.cli.options import COUNT, address_option, json_option, set_option
+from ludus.cli.options import COUNT, address_option, code_trust_option, json_option, set_option
 from ludus.cli.train_view import UNREAD, TrainView, style_of
 from ludus.config import ConfigError
 from ludus.experiment import Experiment
 from ludus.league.summary import summarise
 from ludus.lookup import open_run, parse_settings
+from ludus.observe.documents import MetricsTable
 from ludus.observe.lost_matches import LossCount
+from ludus.observe.metrics import TRAIN
+from ludus.observe.overview import concerns_of_metrics
 from ludus.observe.terminal import league_table, new_console
 from ludus.runtime import rounds
 from ludus.runtime.assemble import exact_report, num_learners
 from ludus.runtime.coordinator import Training
+from ludus.runtime.device import device_plan
 from ludus.runtime.processes import default_actors
 from ludus.services.endpoints import ServiceError
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.system.machine import usable_cores
 from ludus.training import DEFAULT, Plan, require_same_experiment
-from ludus.workers.worker import TrainingFailed
+from ludus.workers.worker import Diverged, TrainingFailed
 
 EXIT_CODES = {rounds.INTERRUPTED: INTERRUPTED, rounds.TIME_LIMIT: OUT_OF_TIME}
 """Exit code by the reason that ended the run; 0 for any other reason."""
@@ -43,7 +47,10 @@ EXIT_CODES = {rounds.INTERRUPTED: INTERRUPTED, rounds.TIME_LIMIT: OUT_OF_TIME}
     is_flag=True,
     help="Resume --run if it exists, else start it: for batch jobs. Refuses a run with other settings.",
 )
-@click.option("--runtime", type=click.Choice(["serial", "local", "ray"]), help="Where the workers run.")
+@click.option(
+    "--accept-loss", is_flag=True, help="Resume although the ledger or the checkpoint is lost: go on with what is left."
+)
+@click.option("--runtime", type=click.Choice(["serial", "local", "ray", "device"]), help="Where the workers run.")
 @address_option
 @set_option()
 @click.option("--actors", type=COUNT, help="Actor processes; the run keeps the number.")
@@ -53,11 +60,13 @@ EXIT_CODES = {rounds.INTERRUPTED: INTERRUPTED, rounds.TIME_LIMIT: OUT_OF_TIME}
 )
 @click.option("--quiet", is_flag=True, help="Show nothing until the end.")
 @json_option("Print JSON lines instead of a table.")
+@code_trust_option
 def train_command(
     experiment: str | None,
     run: str | None,
     resume: bool,
     resume_or_start: bool,
+    accept_loss: bool,
     runtime: str | None,
     address: str | None,
     actors: int | None,
@@ -86,7 +95,9 @@ def train_command(
         if resume:
             require_same_experiment(open_run(run), experiment or DEFAULT, given)
             experiment, given = None, places  # the run keeps settings that were changed since
-    plan = Plan.make(experiment, run=run, resume=resume, settings=given, actors=actors, address=address)
+    plan = Plan.make(
+        experiment, run=run, resume=resume, accept_loss=accept_loss, settings=given, actors=actors, address=address
+    )
     console = new_console()
     style = style_of(as_json=as_json, quiet=quiet)
     shown = style in ("live", "lines")
@@ -97,6 +108,8 @@ def train_command(
             if shown:
                 _show_start(plan, folder, described, console)
             with plan.start(folder, described) as training:
+                for notice in training.notices:
+                    click.echo(notice, err=True)
                 budget_told = shown and training.experiment.budget < training.experiment.learner.batch_size
                 if budget_told:
                     console.print(_below_an_update(training.experiment), soft_wrap=True)
@@ -111,6 +124,8 @@ def train_command(
         raise
     except MemoryError as error:
         raise ConfigError(str(error)) from error
+    except Diverged:  # it says itself how to go on
+        raise
     except (TrainingFailed, StoreError, ServiceError, OSError):
         click.echo(f"the run ends with an error; once that is fixed, {again} goes on", err=True)
         raise
@@ -144,6 +159,8 @@ def _workers(experiment: Experiment, num_actors: int) -> str:
     if experiment.runtime == "serial":
         alone = "; one learner for all players" if experiment.learner.placement == "per_player" else ""
         return f"workers:    all in this process{alone} (--runtime local: processes that overlap)"
+    if experiment.runtime == "device":
+        return f"workers:    {device_plan(experiment)}"
     if experiment.runtime == "ray":
         return "workers:    on the nodes of a Ray cluster (--address HOST:PORT; without: a private one here)"
     policy_worker = ", a policy worker" if experiment.actor.inference == "worker" else ""
@@ -179,7 +196,10 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool, 
         console.print("NashConv, exact (what best responses gain, summed over the seats; 0: unbeatable)")
         for what, value in exact.items():
             console.print(f"  {value:.4f}  {what}")
-    for line in lost.lines():
+    metrics = MetricsTable(training.folder.metrics / TRAIN)
+    metrics.follow()
+    concerns = concerns_of_metrics(metrics, [*league.standings], str(training.folder.path))
+    for line in (*lost.lines(), *(f"warning: {one.what}: {one.why}; {one.advice}" for one in concerns)):
         console.print(line, markup=False, soft_wrap=True)
     path = training.folder.path
     more = "" if reason != rounds.FINISHED else " --set budget=..."

@@ -52,17 +52,32 @@ def read(data: Any) -> Any:
 
 
 def code_named_by(data: Any) -> list[str]:
-    """Addresses of code in an encoded tree that is not Ludus' own."""
-    named = (text for text in _texts(data) if _is_code(text) and not text.startswith("ludus."))
+    """What an encoded tree names that is not Ludus' own and that would be executed: addresses of code, interpreters
+    of games, and commands of bots."""
+    named = (text for name, text in _texts(data, "") if _is_foreign(name, text))
     return list(dict.fromkeys(named))
 
 
-def _texts(data: Any) -> Iterator[str]:
+def _is_foreign(field: str, text: str) -> bool:
+    if field == "python":
+        return True
+    if field in (TYPE_TAG, OTHER_TYPE_TAG):
+        return find_public(text) is None
+    if field in _LIBRARY_FIELDS and ":" in text:
+        return True
+    return text.startswith(_COMMAND) or (_is_code(text) and not text.startswith("ludus."))
+
+
+def _texts(data: Any, field: str) -> Iterator[tuple[str, str]]:
+    """All texts, each with the name of its field."""
     if isinstance(data, str):
-        yield data
-    elif isinstance(data, list | dict):
-        for item in data.values() if isinstance(data, dict) else data:
-            yield from _texts(item)
+        yield field, data
+    elif isinstance(data, dict):
+        for name, item in data.items():
+            yield from _texts(item, name)
+    elif isinstance(data, list):
+        for item in data:
+            yield from _texts(item, field)
 
 
 def _is_code(text: str) -> bool:
@@ -180,6 +195,8 @@ def _decode_enum(data: dict[str, Any], path: str, component: _Builder) -> Any:
 _Builder = Callable[[str, Mapping[str, Any], str], Any]
 """Makes a component from the name of its class, its encoded fields and its path."""
 _CODE = re.compile(r"[^\s:#@]+:[A-Za-z_][\w.]*")
+_COMMAND = "program:"  # begins the address of a bot that is another program
+_LIBRARY_FIELDS = ("id", "env", "name")  # with a colon, the name that a library is given may be the address of code
 _CODE_TAGS = ("$enum", "$ref")  # tags that name code
 _READABLE = ("ludus.league.", "ludus.data.")  # where the rules of leagues are, which need neither PyTorch nor a game
 _DECODERS: Mapping[str, Callable[[dict[str, Any], str, _Builder], Any]] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-_IN_TIME = ("reward", "rewards", "elapsed", "over", "follows", "version")
+_IN_TIME = ("reward", "rewards", "elapsed", "over", "follows", "idle", "version")
 """Columns that relate a row to its successor. Single decisions do not have them."""
 
 
@@ -35,6 +35,9 @@ class Batch:
     """Row t+1 is a decision of the same episode, so its advantage flows back into row t."""
     first: Any
     """First decision of an episode: memory starts from zero."""
+    idle: Any = None
+    """Rows in which the seat did not decide, because others moved: returns pass through them as if they were not there.
+    Their value is that of the next decision, their reward and `elapsed` are 0. None: there are none."""
     version: Any = None
     state: dict[str, Any] = field(default_factory=dict)
     """[B, ...]: memory before row 0."""
@@ -42,10 +45,12 @@ class Batch:
     """[T+1, B, names]: the further rewards of the kind of seat, if it has any."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Columns that `Algorithm.prepare` adds: advantages, targets, reference log-probabilities."""
-    progress: float = 0.0
-    """Share of the training budget that is spent, for schedules."""
+    progress: Any = 0.0
+    """Share of the training budget that is spent, for schedules: a float, or a tensor in a CUDA graph."""
     all_valid: bool = False
     """Every row is known to be valid."""
+    fixed_shapes: bool = False
+    """No shape may depend on the numbers of a tensor, as in a CUDA graph: all rows are computed, valid or not."""
     over_ranks: Callable[[Any], Any] | None = None
     """Sums an array over the learner's ranks while `Algorithm.prepare` runs, if this batch is one rank's part.
     Means over the whole batch must use it, in every rank."""
@@ -112,7 +117,9 @@ class Batch:
         return replace(self, **changed)
 
 
-_COLUMNS = tuple(spec.name for spec in fields(Batch) if spec.name not in ("progress", "all_valid", "over_ranks"))
+_COLUMNS = tuple(
+    spec.name for spec in fields(Batch) if spec.name not in ("progress", "all_valid", "fixed_shapes", "over_ranks")
+)
 
 
 def _itself(array: Any) -> Any:

@@ -195,6 +195,14 @@ class LearnerProgress(Event, frozen=True, tag="learner_progress"):
     decisions: int
 
 
+class LossAccepted(Event, frozen=True, tag="loss_accepted"):
+    """A part of the run was lost, and a person let it go on with the rest."""
+
+    reason: str
+    models: dict[str, str | None] = {}
+    """Learning player whose checkpoint was lost -> the model that it goes on from; None: fresh weights."""
+
+
 class MatchIssued(Event, frozen=True, tag="match_issued"):
     match: Match
 
@@ -232,6 +240,7 @@ AnyEvent = (
     | PlayerReset
     | SettingsChanged
     | LearnerProgress
+    | LossAccepted
     | MatchIssued
     | MatchLeased
     | MatchFinished

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,8 +17,8 @@ class Linear:
     end: float
     """At its end."""
 
-    def at(self, progress: float) -> float:
-        return self.start + (self.end - self.start) * min(max(progress, 0.0), 1.0)
+    def at(self, progress: Any) -> Any:
+        return self.start + (self.end - self.start) * _within(progress)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,16 +34,26 @@ class Exponential:
         if self.start <= 0 or self.end <= 0:
             raise ValueError(f"Exponential needs start and end above 0, got {self.start} and {self.end}")
 
-    def at(self, progress: float) -> float:
-        return float(self.start * (self.end / self.start) ** min(max(progress, 0.0), 1.0))
+    def at(self, progress: Any) -> Any:
+        return self.start * (self.end / self.start) ** _within(progress)
 
 
 Schedule = float | Linear | Exponential
 
 
-def at(schedule: Schedule, progress: float) -> float:
-    """The schedule's value when `progress` (0 to 1) of the budget is spent."""
+def at(schedule: Schedule, progress: Any) -> Any:
+    """The schedule's value when `progress` (0 to 1) of the budget is spent: a float. If progress is a tensor, as in a
+    CUDA graph, a value that changes is one too."""
     return float(schedule) if isinstance(schedule, int | float) else schedule.at(progress)
+
+
+def is_off(weight: Any) -> bool:
+    """Whether a weight from `at` is 0 and what it weighs need not be computed. A tensor may change, so it never is."""
+    return isinstance(weight, float) and weight == 0.0
+
+
+def _within(progress: Any) -> Any:
+    return progress.clamp(0.0, 1.0) if hasattr(progress, "clamp") else min(max(progress, 0.0), 1.0)
 
 
 LIVE = "live"

@@ -33,7 +33,7 @@ from ludus.runtime.coordinator import Training
 from ludus.runtime.networks import with_each_model
 from ludus.runtime.rounds import FINISHED
 from ludus.store.model_pool import Variant
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import NewRun, RunFolder
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 EXPLOITER = "exploiter"
@@ -96,15 +96,16 @@ def create_folder(
     run: RunFolder, experiment: Experiment, target: Target, command: list[str], start: ExploiterStart | None = None
 ) -> RunFolder:
     """`RUN/exploits/PLAYER-NNN`, with the target's models in its pool, and what the exploiter starts from."""
-    path = RunFolder.name_new(_plain(target.name), root=run.path / "exploits")
-    folder = create_run(path, experiment, command)
-    for member in target.members:
-        if member.seated.bot is None:
-            facts = {"model": member.seated.model_name, "weights": member.weights or ""}
-            folder.models.publish(_model_of(member), member.arrays, parent=None, facts=facts)
-    if start is not None:
-        folder.models.publish(START, start.weights, parent=None, facts={"source": start.address})
-    return folder
+    new = NewRun(None, _plain(target.name), root=run.path / "exploits")
+    with new.build() as path:
+        folder = create_run(path, experiment, command)
+        for member in target.members:
+            if member.seated.bot is None:
+                facts = {"model": member.seated.model_name, "weights": member.weights or ""}
+                folder.models.publish(_model_of(member), member.arrays, parent=None, facts=facts)
+        if start is not None:
+            folder.models.publish(START, start.weights, parent=None, facts={"source": start.address})
+    return new.folder
 
 
 def id_of(member: Member) -> str:

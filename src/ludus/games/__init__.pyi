@@ -36,6 +36,11 @@ from ludus.games.search import AlphaBetaBot  # Looks a number of plies ahead.
 from ludus.games.search import PerfectBot  # Searches a small game to its end.
 from ludus.games.search import UctBot  # Monte Carlo tree search.
 from ludus.games.bots import HostedBot  # A scripted player that acts where the tables are.
+from ludus.games.device.tensor_game import TensorGame  # Base of a game in torch, whose tables can live on a GPU.
+from ludus.games.device.tensor_game import TensorTwin  # Base of a tensor game that plays as another game does.
+from ludus.games.device.tensor_game import TensorStep  # What a step of a tensor game gives.
+from ludus.games.device.tensor_game import TensorState  # The state of tables on a device: name to tensor.
+from ludus.games.device.tree_game import TensorTree  # A tensor game by look-up in a small game tree.
 from ludus.games.catalog import resolve  # The game at an address.
 from ludus.games.catalog import list_games  # The games that can be named here.
 from ludus.games.isolation.isolated import isolate  # A game in processes of its own.
@@ -169,6 +174,11 @@ __all__ = [
     "StrategyBot",
     "Table",
     "TableView",
+    "TensorGame",
+    "TensorState",
+    "TensorStep",
+    "TensorTree",
+    "TensorTwin",
     "TicTacToe",
     "Tree",
     "TreeState",

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.addresses import load_address
 from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.specs import Choice, GameSpec, Point, Pointer
 from ludus.data.trees import IntArray, Tree, put, take
@@ -21,11 +23,14 @@ from ludus.games.catalog import resolve
 from ludus.games.game import Actions, Bot, Game, GameBatch, GameSource, HasTrees, lost_tables
 from ludus.games.lift import Lifted
 from ludus.games.outside_bots import WithBots
+from ludus.games.recording import innermost
 
 KEPT_STEPS = 100  # steps kept per episode, bounded for games with large observations
 
 WALKS = 50  # random histories to walk in the game tree
 NEIGHBOURS = 2  # tables in addition to those of repeated episodes
+TWIN_STEPS = 100  # steps that a game and its tensor twin play side by side
+_TWIN_CHECK = "ludus.games.device.twin_check:tensor_faults"  # needs PyTorch, so it is loaded only for such games
 
 
 def check_game(
@@ -52,7 +57,7 @@ def check_game(
     source = _source_of(game, options)
     evidence = checked_play.Evidence()
     name = type(source).__name__
-    with evidence.calls("spec"):
+    with suppress(checked_play.GameHung), evidence.calls("spec"):
         name = source.spec.name
         check = _Check(source, evidence, seed, tables)
         if check.specs():
@@ -61,6 +66,7 @@ def check_game(
             with evidence.calls("bots"):
                 rest.bots(bot_seconds)
             rest.tree()
+            rest.tensor_twin(max_steps)
     return evidence.report(name)
 
 
@@ -161,6 +167,15 @@ class _Check:
         with self.evidence.calls("tree beside tables"):
             self._compare_with_tables(num_tables=2, max_steps=WALKS)
 
+    def tensor_twin(self, max_steps: int) -> None:
+        """Compare with the game's tensor twin, if it has one and PyTorch is installed."""
+        if find_spec("torch") is None or not hasattr(type(innermost(self.source)), "TENSOR_TWIN"):
+            return
+        with self.evidence.calls("tensor twin"):
+            seed, compare = int(self._draw_seeds(1)[0] >> np.uint64(1)), load_address(_TWIN_CHECK)
+            for fault in compare(self.source, steps=min(max_steps, TWIN_STEPS), seed=seed) or ("",):
+                self.evidence.expect("tensor_twin", not fault, "tensor game", 0, fault)
+
     def _draw_seeds(self, number: int) -> NDArray[np.uint64]:
         return self.rng.integers(0, 2**64, number, np.uint64)
 
@@ -195,6 +210,8 @@ class _Check:
                     tables.reset(fresh, self._draw_seeds(len(fresh)))
                     first[fresh] = False
             tables.step(tables.choose(RandomBot(), self.rng))
+            seen = "no seat had to act: every episode ended at reset"
+            self.evidence.expect("someone_acts", tables.has_decided, "random play", 0, seen)
             return episodes
 
     def _replay(
@@ -378,7 +395,8 @@ class _WatchedBot:
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         try:
-            actions = self.bot.act(game, tables, seats, rng)
+            with checked_play.time_limit(f"the choice of bot {self.name!r}"):
+                actions = self.bot.act(game, tables, seats, rng)
         except Exception as error:
             raise self._failed("", self.tables.evidence.step, checked_play.described(error)) from error
         for table, reason in lost_tables(game).items():

@@ -3,10 +3,13 @@ is inspected after every `reset` and `step`."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +46,7 @@ PROMISES = {
     "idle_actions": "actions of seats that are not to act, and of ended tables, change nothing",
     "bots": "there is a bot `random`, and every bot gives legal actions of the right shape",
     "tree": "the game tree is well-formed, and agrees with the tables where they can be searched",
+    "tensor_twin": "its tensor game plays move for move as it does, with fixed shapes",
 }
 """The promises of a game in the order of the report."""
 
@@ -57,6 +61,38 @@ class TableLost(GameError):  # noqa: N818 - named as `CanLoseTables.lost`
         super().__init__(f"the game {reason}" if kind in _ENDS else f"the table was lost: {reason}")
         self.table = table
         self.step = step
+
+
+CALL_SECONDS = 60.0
+
+
+class GameHung(GameError):  # noqa: N818 - what has happened, as `TableLost`
+    """A call has not returned. The check ends here: every further call may hang too."""
+
+
+@contextmanager
+def time_limit(call: str) -> Iterator[None]:
+    """Raise `GameHung` in a call that takes longer than `CALL_SECONDS`. Python has to run meanwhile, as it does in a
+    loop or a sleep, and in the main thread; a game in a process of its own (`--isolated`) is ended in any case."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, frame: FrameType | None) -> None:
+        where = "" if frame is None else f"; it is in {_place(frame)}"
+        raise GameHung(f"{call} has not returned for {CALL_SECONDS:g} s{where}")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, CALL_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _place(frame: FrameType) -> str:
+    return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,6 +192,10 @@ class Evidence:
             # A game that crashes does so in every check: one failure is enough.
             self.expect("calls", self.lost, f"{where}, table {error.table}", error.step, error)
             self.lost = True
+        except GameHung as error:
+            self.expect("calls", self.lost, where, self.step, error)
+            self.lost = True
+            raise
         except GameError as error:
             self.expect("calls", False, where, self.step, error)
         except Exception as error:
@@ -192,6 +232,8 @@ class WatchedTables:
         self.total = np.zeros((batch.num_tables, self.spec.num_seats), np.float64)
         self.broken = np.zeros(batch.num_tables, np.bool_)
         """Tables that cannot be stepped until their next reset."""
+        self.has_decided = False
+        """Whether any seat had to act in any episode so far."""
         self._arrays = batch.view.named()
 
     @property
@@ -204,7 +246,8 @@ class WatchedTables:
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         before = {name: array.copy() for name, array in self.view.named().items()}
-        self.batch.reset(tables, seeds)
+        with time_limit("reset"):
+            self.batch.reset(tables, seeds)
         self.steps[tables] = 0
         self.total[tables] = 0.0
         self.acted[tables] = self.broken[tables] = False
@@ -226,8 +269,10 @@ class WatchedTables:
         before = {name: array.copy() for name, array in self.view.named().items()}
         running = np.flatnonzero(~self.ended)
         self.acted |= self.view.to_act
+        self.has_decided |= bool(self.view.to_act.any())
         self.evidence.step += 1
-        self.batch.step(actions)
+        with time_limit("step"):
+            self.batch.step(actions)
         self.steps[running] += 1
         self._require_all_there(running)
         self.total[running] += self.view.reward[running]

@@ -91,7 +91,7 @@ class Program:
         shown = line[:80].decode(errors="replace")
         try:
             answer = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ProgramLost(f"answered {shown!r}, which is no JSON: {error}") from None
         if not isinstance(answer, dict):
             raise ProgramLost(f"answered {shown!r}, which is no JSON object")

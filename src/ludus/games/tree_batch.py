@@ -28,8 +28,8 @@ class TreeBatch(ArrayTables):
         (kind,) = spec.kinds
         (self._head,) = kind.action.heads
         self._root = root
-        self._tree = tree = _flat(cast("Any", root))  # hashable, which the protocol of a state does not say
-        self._moves = _moves(tree)
+        self._tree = tree = flat_tree(cast("Any", root))  # hashable, which the protocol of a state does not say
+        self._moves = successors(tree)
         # Rows of the view per node. Only the seat to move has legal actions.
         self._reward = tree.returns.astype(np.float32)
         teams = [tree.returns[:, list(seats)].mean(axis=1) for seats in spec.seats_of_team]
@@ -88,7 +88,7 @@ class TreeBatch(ArrayTables):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Moves:
+class Successors:
     """Successors by action and by chance. Runs of chance nodes are merged: one draw for all cards of a deal."""
 
     child: IntArray
@@ -102,6 +102,11 @@ class _Moves:
     """Number of the deal plus cumulative probability, per outcome."""
     outcomes: IntArray
     """Node after the deal, per outcome."""
+
+    @property
+    def depth_after_root(self) -> int:
+        """Depth of the first decision: the number of chance nodes before it."""
+        return int(self.depth[self.outcomes[0]]) if self.deal[0] >= 0 else 0
 
     def after_chance(self, nodes: IntArray, seeds: NDArray[np.uint64]) -> IntArray:
         deals = self.deal[nodes]
@@ -119,12 +124,12 @@ class _Moves:
 
 
 @cache
-def _flat(root: TreeState) -> FlatTree:
+def flat_tree(root: TreeState) -> FlatTree:
     return FlatTree.build(root)
 
 
 @cache
-def _moves(tree: FlatTree) -> _Moves:
+def successors(tree: FlatTree) -> Successors:
     is_chance = tree.seat == CHANCE
     nodes = np.arange(1, len(tree.seat))
     dealt = is_chance[tree.parent[1:]]
@@ -145,4 +150,4 @@ def _moves(tree: FlatTree) -> _Moves:
     edges[last] = np.arange(len(starts)) + 1.0  # exact, so that no draw falls into the previous deal
     deal = np.full(len(tree.seat), -1, np.int64)
     deal[starts] = np.arange(len(starts))
-    return _Moves(child=child, deal=deal, depth=tree.depth, last=last, edges=edges, outcomes=ends)
+    return Successors(child=child, deal=deal, depth=tree.depth, last=last, edges=edges, outcomes=ends)

@@ -13,6 +13,7 @@ import numpy as np
 from ludus.data.records import (
     AnyEvent,
     LearnerProgress,
+    LossAccepted,
     Match,
     MatchFinished,
     MatchIssued,
@@ -31,14 +32,14 @@ from ludus.data.records import (
     Side,
 )
 from ludus.data.unread import UnreadError
-from ludus.league.matches import MatchBook, changed_incarnation, check_match
+from ludus.league.matches import MatchBook, MatchState, changed_incarnation, check_match
 from ludus.league.matchmaking import Candidates, Law
 from ludus.league.payoff import Payoff, PayoffBook
 from ludus.league.players import EXTERNAL, FROZEN, INITIAL, SCRIPTED, Descent, Player, Standing, match_generator
 from ludus.league.promotion import Snapshot
-from ludus.league.quality import QualityBook, quality_rules
+from ludus.league.quality import QualityBook, QualityState, quality_rules
 from ludus.league.role_scores import RoleScores
-from ludus.league.roster import Roster, next_turns
+from ludus.league.roster import Roster, SavedRoster, next_turns
 from ludus.league.rules import OWN_PARTS, LeagueRules, Role, check_line_up, make_sides, seat_players
 
 LEAGUE_PATH = "league."
@@ -60,6 +61,23 @@ def later_settings(before: Settings, after: Settings) -> Settings:
         if not any(path == later or path.startswith(f"{later}.") for later in after)
     }
     return {**kept, **after}
+
+
+class SavedLeague(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a league as plain values: what `League.load` needs beside the rules to go on from there."""
+
+    num_events: int
+    starts: int
+    roster: SavedRoster
+    matches: MatchState
+    qualities: QualityState
+    payoffs: bytes
+    role_scores: bytes
+    lineage: dict[str, list[Descent]]
+    settings: Settings
+    own_settings: dict[str, Settings]
+    turns: dict[str, int]
+    rule_changes: list[Settings]
 
 
 class League:
@@ -103,6 +121,8 @@ class League:
         self._qualities = QualityBook(quality_rules(rules.roles))
         self._change_rules = change_rules
         self._settings: Settings = {}
+        self._rule_changes: list[Settings] = []
+        """Changes of the rules so far, in order."""
         self._own_settings: dict[str, Settings] = {}
         self._turns: dict[str, int] = {}
         self.num_events = 0
@@ -173,6 +193,36 @@ class League:
         )
         return hashlib.blake2b(msgspec.msgpack.encode(state), digest_size=16).hexdigest()
 
+    def save(self) -> SavedLeague:
+        return SavedLeague(
+            num_events=self.num_events,
+            starts=self.starts,
+            roster=self._roster.save(),
+            matches=self.matches.state(),
+            qualities=self._qualities.state(),
+            payoffs=self.payoffs.fingerprint(),
+            role_scores=self.role_scores.fingerprint(),
+            lineage=self.lineage,
+            settings=self._settings,
+            own_settings=self._own_settings,
+            turns=self._turns,
+            rule_changes=self._rule_changes,
+        )
+
+    def load(self, saved: SavedLeague) -> None:
+        """Become the league that was saved, as if its events had been applied. This league is new and has the rules
+        that the other one began with."""
+        for change in saved.rule_changes:
+            self._change_league_rules(change)
+        self._roster.load(saved.roster)
+        self.matches.load(saved.matches)
+        self._qualities.load(saved.qualities)
+        self.payoffs.load(saved.payoffs)
+        self.role_scores.load(saved.role_scores)
+        self.lineage |= saved.lineage
+        self._settings, self._own_settings, self._turns = saved.settings, saved.own_settings, saved.turns
+        self.num_events, self.starts = saved.num_events, saved.starts
+
     def apply(self, event: AnyEvent) -> None:
         """Fold one ledger event. If it raises, the league is unchanged."""
         match event:
@@ -196,6 +246,13 @@ class League:
                 self._change_settings(event)
             case LearnerProgress():
                 self._roster.progress(event)
+            case LossAccepted(models=models):
+                for player in models:
+                    self._roster.standing(player)
+                for player, model in models.items():
+                    self.lineage[player].append(
+                        Descent.after_loss(event, model, self.standings[player], self.own_settings(player))
+                    )
             case ScoreMeasured():
                 self._roster.measure(event)
             case MatchIssued(match=issued):
@@ -240,15 +297,18 @@ class League:
         population = self.rules.roles[role].population
         return {} if population is None else population.new_settings(self.seed, player)
 
-    def next_match(self, match_id: int, *, tables: int, episodes_per_table: int) -> Match:
-        """A training match for the active player with the fewest issued episodes, which plays side 0. Its role's
+    def next_match(self, match_id: int, *, tables: int, episodes_per_table: int, player: str | None = None) -> Match:
+        """A training match for `player` or the active player with the fewest issued episodes, as side 0. Its role's
         matchmaking draws opponents until every team has a side, its line-up fills the seats beside them, and
         `Role.trains` says which active players train."""
         self.matches.check_new(match_id)
         if not self.standings:
             raise ValueError("the league has no learning player to make a match for")
         active = (self.standings[player] for player in self.active)
-        learner = min(active, key=lambda s: (s.episodes_issued, s.matches_issued, s.player.joined)).player
+        if player is None:
+            learner = min(active, key=lambda s: (s.episodes_issued, s.matches_issued, s.player.joined)).player
+        else:
+            learner = self._roster.standing(player).player
         role = self.rules.roles[learner.role]
         rng = match_generator(self.seed, match_id)
         captains = [learner.id]
@@ -390,16 +450,21 @@ class League:
             self._keep_settings(event.player, event.settings)
             return
         if of_league:
-            rules = self._change_rules(self.rules, of_league)
-            rules.require_model_ids()
-            if self._checked:
-                self._check_changed(rules)
-            self.rules = rules
-            self._roster.change_rules(rules)
-            self._qualities.rules = quality_rules(rules.roles)
-            self.payoffs.change_rules(rules.payoff)
-            self.role_scores.change_rules(rules.payoff)
+            self._change_league_rules(of_league)
         self._settings = later_settings(self._settings, event.settings)
+
+    def _change_league_rules(self, settings: Settings) -> None:
+        """`settings`: by path inside the rules."""
+        rules = self._change_rules(self.rules, settings)
+        rules.require_model_ids()
+        if self._checked:
+            self._check_changed(rules)
+        self.rules = rules
+        self._rule_changes.append(settings)
+        self._roster.change_rules(rules)
+        self._qualities.rules = quality_rules(rules.roles)
+        self.payoffs.change_rules(rules.payoff)
+        self.role_scores.change_rules(rules.payoff)
 
     def check_players(self) -> None:
         """Raise if a learning player cannot continue, because its role names a missing player or opponent."""

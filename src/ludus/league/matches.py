@@ -32,6 +32,11 @@ class OpenMatch:
     """One of its players was reset since it was issued, so its result does not count."""
 
 
+MatchState = tuple[
+    tuple[int, int, int, int, int], list[tuple[Match, str | None, bool]], list[int], list[tuple[tuple[str, ...], int]]
+]
+
+
 @dataclass(kw_only=True, slots=True)
 class MatchBook:
     """Open matches and counts. `issued == finished + void + len(open_matches)` always holds."""
@@ -104,7 +109,16 @@ class MatchBook:
             if any(player in side.players for side in entry.match.sides):
                 self.open_matches[match_id] = replace(entry, stale=True)
 
-    def state(self) -> object:
+    def load(self, state: MatchState) -> None:
+        """Become what a state describes; this book is new."""
+        counts, entries, void_by_restart, failed = state
+        self.issued, self.finished, self.void, self.last_id, self.evaluations = counts
+        for match, holder, stale in entries:
+            self.open_matches[match.id] = OpenMatch(match=match, holder=holder, stale=stale)
+        self._void_by_restart.update(void_by_restart)
+        self.failed_evaluations.update(dict(failed))
+
+    def state(self) -> MatchState:
         """The whole state as plain values, for the league's digest."""
         entries = [(entry.match, entry.holder, entry.stale) for entry in self.open_matches.values()]
         counts = (self.issued, self.finished, self.void, self.last_id, self.evaluations)

@@ -184,6 +184,15 @@ class Payoff:
         tables = [np.ascontiguousarray(table[:size, :size]).tobytes() for table in self._tables]
         return msgspec.msgpack.encode((list(self._index), tables))
 
+    def load(self, fingerprint: bytes) -> None:
+        """Become what a fingerprint describes; this payoff is new."""
+        names, tables = msgspec.msgpack.decode(fingerprint, type=tuple[list[str], list[bytes]])
+        for name in names:
+            self._row(name)
+        size = len(names)
+        for table, content in zip(self._tables, tables, strict=True):
+            table[:size, :size] = np.frombuffer(content, np.float64).reshape(size, size)
+
     def _per_game(self, games: Floats, sums: Floats, otherwise: float = 0.5) -> Floats:
         """sums / games, and `otherwise` below `min_games`."""
         means = np.full(games.shape, otherwise)
@@ -252,6 +261,10 @@ class PayoffBook:
 
     def fingerprint(self) -> bytes:
         return msgspec.msgpack.encode([payoff.fingerprint() for payoff in self._all])
+
+    def load(self, fingerprint: bytes) -> None:
+        for payoff, content in zip(self._all, msgspec.msgpack.decode(fingerprint, type=list[bytes]), strict=True):
+            payoff.load(content)
 
 
 def groups(met: NDArray[np.bool_]) -> NDArray[np.intp]:

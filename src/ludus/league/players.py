@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from ludus.data.records import LearnerProgress, ModelId, PlayerAdded, PlayerReset, Result, Settings
+from ludus.data.records import LearnerProgress, LossAccepted, ModelId, PlayerAdded, PlayerReset, Result, Settings
 
 FROZEN = "frozen"
 SCRIPTED = "scripted"
@@ -221,6 +221,10 @@ class Descent:
     def of(cls, event: PlayerAdded | PlayerReset, decisions: int, settings: Settings) -> Descent:
         donor = event.donor if isinstance(event, PlayerReset) else None
         return cls(decisions=decisions, model=event.model, donor=donor, settings=dict(settings), reason=event.reason)
+
+    @classmethod
+    def after_loss(cls, event: LossAccepted, model: str | None, standing: Standing, settings: Settings) -> Descent:
+        return cls(decisions=standing.decisions, model=model, donor=None, settings=settings, reason=event.reason)
 
 
 _MATCH, _RESET, _MEMBER = 0, 1, 2

@@ -52,6 +52,11 @@ def quality_rules(roles: Mapping[str, Role]) -> dict[str, QualityScores]:
     return {name: rules[0] for name, rules in found.items() if rules}
 
 
+QualityState = tuple[
+    list[tuple[str, list[tuple[str, float]]]], list[tuple[int, tuple[str, tuple[tuple[int, str, float], ...]]]]
+]
+
+
 class QualityBook:
     """The qualities of opponents for all players with the rule, folded from snapshots and matches."""
 
@@ -110,7 +115,13 @@ class QualityBook:
         self._scores.pop(player, None)
         self._open = {match_id: entry for match_id, entry in self._open.items() if entry[0] != player}
 
-    def state(self) -> object:
+    def load(self, state: QualityState) -> None:
+        """Become what a state describes; this book is new."""
+        scores, entries = state
+        self._scores.update((player, dict(own)) for player, own in scores)
+        self._open = dict(entries)
+
+    def state(self) -> QualityState:
         """The whole state as plain values, for the league's digest."""
         scores = [(player, sorted(scores.items())) for player, scores in sorted(self._scores.items())]
         return scores, sorted(self._open.items())

@@ -138,6 +138,13 @@ class OpenSkillTable:
         self._skill: dict[str, tuple[float, float]] = {}
         self._open: dict[int, Match] = {}
 
+    def save(self) -> tuple[dict[str, tuple[float, float]], list[Match]]:
+        return self._skill, [*self._open.values()]
+
+    def load(self, skill: dict[str, tuple[float, float]], open_matches: Sequence[Match]) -> None:
+        """Become what was saved; this table is new."""
+        self._skill, self._open = skill, {match.id: match for match in open_matches}
+
     def skill(self, player: str) -> tuple[float, float]:
         """(mu, sigma); the prior for a player without games."""
         return self._skill.get(player, (self._model.mu, self._model.sigma))

@@ -127,8 +127,19 @@ class RoleScores:
         """The exact state, for the league's digest; empty in games that do not compare roles."""
         if not self._sums:
             return b""
-        state = [(a, [(b, sums.tobytes()) for b, sums in sorted(own.items())]) for a, own in sorted(self._sums.items())]
-        return msgspec.msgpack.encode(state)
+        # In the order of the games: `of` adds the numbers up in this order.
+        return msgspec.msgpack.encode(
+            {a: {b: sums.tobytes() for b, sums in others.items()} for a, others in self._sums.items()}
+        )
+
+    def load(self, fingerprint: bytes) -> None:
+        """Become what a fingerprint describes; these scores are new."""
+        if fingerprint:
+            state = msgspec.msgpack.decode(fingerprint, type=dict[str, dict[str, bytes]])
+            self._sums = {
+                a: {b: np.frombuffer(sums, np.float64).reshape(5, -1) for b, sums in others.items()}
+                for a, others in state.items()
+            }
 
 
 def _role_score(sums: list[float]) -> RoleScore | None:

@@ -7,11 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from itertools import islice
 
+import msgspec
+
 from ludus.data.checks import unknown
 from ludus.data.records import LearnerProgress, Match, PlayerAbsent, PlayerAdded, PlayerReset, Result, ScoreMeasured
 from ludus.league.matchmaking import Candidates
 from ludus.league.players import FROZEN, SCRIPTED, UNPROMPTED, Player, Standing, check_player_id, reset_draw
 from ludus.league.rules import LeagueRules
+
+
+class SavedRoster(msgspec.Struct, frozen=True, kw_only=True):
+    players: list[Player]
+    removed: list[str]
+    absent: dict[str, str]
+    decisions_of_removed: int
+    standings: dict[str, Standing]
+    scores: dict[str, ScoreMeasured]
 
 
 class Roster:
@@ -148,6 +159,26 @@ class Roster:
         issued = [self.standings[other].episodes_issued for other in others]
         if issued:
             self.standings[player] = replace(self.standings[player], episodes_issued=min(issued))
+
+    def save(self) -> SavedRoster:
+        return SavedRoster(
+            players=[*self.players.values()],
+            removed=sorted(self._removed),
+            absent=self.absent,
+            decisions_of_removed=self.decisions_of_removed,
+            standings=self.standings,
+            scores=self.scores,
+        )
+
+    def load(self, saved: SavedRoster) -> None:
+        """Become what was saved; this roster is new."""
+        self.players.update((player.id, player) for player in saved.players)
+        self._removed.update(saved.removed)
+        self.absent.update(saved.absent)
+        self.decisions_of_removed = saved.decisions_of_removed
+        self.standings.update(saved.standings)
+        self.scores.update(saved.scores)
+        self._list_candidates()
 
     def state(self) -> object:
         """The whole state as plain values, for the league's digest."""

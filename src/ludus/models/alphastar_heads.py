@@ -26,7 +26,7 @@ from ludus.models.operators import (
     ResidualConv,
     ResidualTower,
 )
-from ludus.models.tensors import round_up_rows
+from ludus.models.tensors import DeferredChecks, round_up_rows
 
 
 class AlphaStarHeads(nn.Module):
@@ -109,9 +109,9 @@ class AlphaStarHeads(nn.Module):
 
 
 def _decide_where_used(head: nn.Module, spec: Head, question: Question) -> Decision:
-    """The head's decision, computed only for the rows that use it; a stack computes all rows."""
+    """The head's decision, computed only for the rows that use it; a stack and a CUDA graph compute all rows."""
     used = question.in_use
-    if used is None or used.dim() > 1:
+    if used is None or used.dim() > 1 or DeferredChecks.active():
         everywhere: Decision = head(question)
         return everywhere
     shape = (len(used), spec.picks) if isinstance(spec, Pointer) and spec.picks > 1 else (len(used),)

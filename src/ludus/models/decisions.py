@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ludus.data.specs import Head, Pointer
-from ludus.data.trees import under
+from ludus.data.trees import Tree, under
 from ludus.models.operators import LOWEST
 from ludus.models.policy import Acted, Unrolled
-from ludus.models.tensors import to_host
+from ludus.models.tensors import DeferredChecks, to_host
 
 
 class Decision(NamedTuple):
@@ -41,6 +42,10 @@ class Decisions:
 
     def acted(self, value: Tensor | None, state: Mapping[str, Tensor]) -> Acted:
         """The result of `Policy.act`, on the host; a missing value becomes zeros."""
+        return acted_of(to_host(self.columns(value, state)))
+
+    def columns(self, value: Tensor | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What `acted_of` needs, on the device."""
         log_probs = [decision.log_prob for decision in self.by_head.values()]
         joined = log_probs[0].unsqueeze(-1) if len(log_probs) == 1 else torch.stack(log_probs, -1)
         columns = {f"action.{name}": decision.action.int() for name, decision in self.by_head.items()}
@@ -48,13 +53,7 @@ class Decisions:
         columns["log_prob"] = joined
         if value is not None:
             columns["value"] = value
-        arrays = to_host(columns)
-        return Acted(
-            action=under("action.", arrays),
-            log_prob=arrays["log_prob"],
-            value=np.zeros(joined.shape[:-1], np.float32) if value is None else arrays["value"],
-            state=under("state.", arrays),
-        )
+        return columns
 
     def unrolled(self, value: Tensor, values: Tensor | None, leading: tuple[int, ...]) -> Unrolled:
         """The result of `Policy.unroll`, reshaped from flat rows to the `leading` axes of the batch."""
@@ -77,11 +76,25 @@ class Decisions:
         )
 
 
+def acted_of(arrays: Tree) -> Acted:
+    """The result of `Policy.act` from the arrays of `Decisions.columns`."""
+    log_prob = arrays["log_prob"]
+    return Acted(
+        action=under("action.", arrays),
+        log_prob=log_prob,
+        value=arrays["value"] if "value" in arrays else np.zeros(log_prob.shape[:-1], np.float32),
+        state=under("state.", arrays),
+    )
+
+
 class Chooser:
     """Chooses actions: at random, greedily, or from a recording."""
 
     evaluates = False
     """Whether it needs all picks of a pointer, including those after the end."""
+    checked = True
+    """Whether illegal actions raise, which waits for the device. On rows that are known to be legal, and in a CUDA
+    graph, they do not."""
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         """One option per row; illegal ones have the lowest logit. `pick` counts the picks of a pointer."""
@@ -125,6 +138,27 @@ class Drawn(Chooser):
         self._column += choices
 
 
+class DrawnOnDevice(Chooser):
+    """Samples without waiting for the device, from one column of `uniforms` [..., draws] per choice. In float32, so an
+    option is drawn with its probability up to about 1e-6."""
+
+    checked = False
+
+    def __init__(self, uniforms: Tensor) -> None:
+        self._uniforms = uniforms
+        self._column = 0
+
+    def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
+        log_probs = functional.log_softmax(logits.float(), -1)
+        cumulative = log_probs.exp().cumsum(-1)
+        total = cumulative[..., -1:]
+        # Below the total, so that an option of probability 0 is never the first to exceed it.
+        threshold = torch.minimum(self._uniforms[..., self._column, None] * total, total * (1.0 - 2.0**-23))
+        self._column += 1
+        action = (cumulative <= threshold).sum(-1)
+        return Decision(action, _at(log_probs, action), None, None)
+
+
 class Greedy(Chooser):
     """Takes the most likely option."""
 
@@ -138,9 +172,10 @@ class Recorded(Chooser):
 
     evaluates = True
 
-    def __init__(self, actions: Mapping[str, Tensor], valid: Tensor) -> None:
+    def __init__(self, actions: Mapping[str, Tensor], valid: Tensor, *, checked: bool = True) -> None:
         self._actions = actions
         self._valid = valid
+        self.checked = checked
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         log_probs = functional.log_softmax(logits, -1)
@@ -167,6 +202,8 @@ def draw(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     total = cumulative[..., -1:]
     threshold = (uniforms.unsqueeze(-1) * total).contiguous()
     action = torch.searchsorted(cumulative, threshold, right=True)
+    if DeferredChecks.active():  # logits that are not finite are found later, but must not break the process now
+        action = action.clamp(max=logits.shape[-1] - 1)
     log_prob = shifted.gather(-1, action) - total.log().float()
     return action.squeeze(-1), log_prob.squeeze(-1)
 
@@ -177,7 +214,8 @@ def decide(name: str, logits: Tensor, legal: Tensor | None, in_use: Tensor | Non
         decision = chooser.choose(name, logits, None)
     else:
         decision = chooser.choose(name, torch.where(legal, logits, LOWEST), None)
-        decision = _require_legal(name, decision, legal, in_use, chooser)
+        if chooser.checked:
+            decision = _require_legal(name, decision, legal, in_use, chooser)
     if in_use is None:
         return decision
     return decision._replace(
@@ -219,7 +257,7 @@ def decide_several(
         chosen = chosen | functional.one_hot(index, end + 1)[..., :end].bool()
         may_end = torch.ones_like(may_end)
         going = picked
-        if not chooser.evaluates and not bool(going.any()):
+        if not chooser.evaluates and not DeferredChecks.active() and not bool(going.any()):
             chooser.skip(picks - len(decisions))
             break
     actions, log_prob, log_probs, entropy = zip(*decisions, strict=True)
@@ -242,9 +280,15 @@ def head_in_use(spec: Head, decided: Mapping[str, Decision], in_use: Mapping[str
     if spec.when is None:
         return None
     condition = decided[spec.when.head].action
-    used = torch.isin(condition, torch.tensor(spec.when.values, device=condition.device))
+    used = torch.isin(condition, _numbers(tuple(spec.when.values), condition.device))
     before = in_use[spec.when.head]
     return used if before is None else used & before
+
+
+@lru_cache(maxsize=1024)
+def _numbers(values: tuple[int, ...], device: torch.device) -> Tensor:
+    """On the device already, since sending them there would wait for it."""
+    return torch.tensor(values, device=device)
 
 
 def _at(values: Tensor, index: Tensor) -> Tensor:
@@ -254,10 +298,13 @@ def _at(values: Tensor, index: Tensor) -> Tensor:
 def _require_legal(name: str, decision: Decision, legal: Tensor, in_use: Tensor | None, chooser: Chooser) -> Decision:
     """Raise for illegal actions and empty masks in rows that count; elsewhere the log-probability becomes 0."""
     allowed = _at(legal, decision.action)
-    if bool(allowed.all()):
+    checks = DeferredChecks.active()
+    if checks is None and bool(allowed.all()):
         return decision
     wrong = chooser.counts(~allowed if in_use is None else ~allowed & in_use)
-    if bool(wrong.any()):
+    if checks is not None:
+        checks.add(wrong)
+    elif bool(wrong.any()):
         row = _first(wrong)
         if not bool(legal[row].any()):
             raise ValueError(f"head {name!r}, {_place(row)}: no option is legal")
@@ -267,7 +314,9 @@ def _require_legal(name: str, decision: Decision, legal: Tensor, in_use: Tensor 
 
 def _require_finite(head: str, logits: Tensor) -> None:
     broken = ~logits.isfinite().all(-1)
-    if bool(broken.any()):
+    if checks := DeferredChecks.active():
+        checks.add(broken)
+    elif bool(broken.any()):
         raise ValueError(f"head {head!r}, {_place(_first(broken))}: logits are not finite")
 
 

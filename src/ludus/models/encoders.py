@@ -12,7 +12,7 @@ from torch.nn import functional
 from ludus.data.specs import Entities, Part, Planes, Vector, length_name
 from ludus.models.decisions import Chooser, Decision, decide
 from ludus.models.operators import ACTIVATIONS, LOWEST, MLP, Activation, Attention, Conv2d, LayerNorm
-from ludus.models.tensors import as_float
+from ludus.models.tensors import DeferredChecks, as_float
 
 _LARGE_PLANE = 16
 """Planes longer than this are halved by the next convolution."""
@@ -55,7 +55,9 @@ def valid_entities(length: Tensor, maximum: int) -> Tensor:
 
 def crop_entities(entities: Tensor, length: Tensor, maximum: int) -> tuple[Tensor, Tensor]:
     """Entity lists cropped to the longest one, with padding set to zero, and which entities are valid."""
-    longest = max(1, min(maximum, int(length.max()))) if length.numel() else 1
+    longest = maximum
+    if not DeferredChecks.active():
+        longest = max(1, min(maximum, int(length.max()))) if length.numel() else 1
     valid = valid_entities(length, longest)
     # Padding may hold anything, NaN included, so it is replaced rather than multiplied by zero.
     return entities[..., :longest, :].masked_fill(~valid.unsqueeze(-1), 0), valid

@@ -13,12 +13,12 @@ from ludus.data.batch import Batch
 from ludus.data.checks import require_in
 from ludus.data.specs import CRITIC_PREFIX, ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree, allocate
-from ludus.models.decisions import Chooser, Decisions, Drawn, Greedy, Recorded
+from ludus.models.decisions import Chooser, Decisions, Drawn, Greedy, Recorded, acted_of
 from ludus.models.encoders import Encoded, Encoder, EncoderSizes
 from ludus.models.heads import ActionHeads
 from ludus.models.operators import ACTIVATIONS, MLP, Activation, Linear, Memory, stack_modules
 from ludus.models.policy import Acted, Policy, Unrolled, ValueScale, architecture_digest
-from ludus.models.tensors import on_device, share
+from ludus.models.tensors import on_device, share, to_host
 
 Observation = Mapping[str, Tensor]
 
@@ -121,17 +121,48 @@ class NetworkPolicy(nn.Module):
         greedy: bool = False,
         want_value: bool = True,
     ) -> Acted:
-        device = next(self.parameters()).device
+        device = self.device
+        seen = _placed(observation, self.names_read(want_value=want_value), device)
+        chooser: Chooser = Greedy() if greedy else Drawn(on_device(uniforms, device))
+        decided = self.decide(
+            seen, _placed(legal, legal, device), _placed(state, state, device), chooser, want_value=want_value
+        )
+        return acted_of(to_host(decided))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def names_read(self, *, want_value: bool) -> tuple[str, ...]:
+        """The arrays of the observation that acting reads."""
         names = (*self.encoder.array_names, *(self.critic.array_names if want_value else ()))
-        seen = _placed(observation, dict.fromkeys(names), device)
-        encoded = self.encoder(seen)
+        return tuple(dict.fromkeys(names))
+
+    def decide(
+        self,
+        observation: Observation,
+        legal: Mapping[str, Tensor],
+        state: Mapping[str, Tensor],
+        chooser: Chooser,
+        *,
+        want_value: bool,
+    ) -> dict[str, Tensor]:
+        """`act` on the device: the columns of which `acted_of` makes its result."""
+        encoded = self.encoder(observation)
         features = self.trunk(encoded.features)
         new_state: dict[str, Tensor] = {}
         if self.memory is not None:
-            features, new_state = self.memory.step(features, _placed(state, state, device))
-        chooser: Chooser = Greedy() if greedy else Drawn(on_device(uniforms, device))
-        decisions = self.heads.decide(features, encoded, _placed(legal, legal, device), chooser)
-        return decisions.acted(self._values(seen, features)[0] if want_value else None, new_state)
+            features, new_state = self.memory.step(features, state)
+        decisions = self.heads.decide(features, encoded, legal, chooser)
+        return decisions.columns(self._values(observation, features)[0] if want_value else None, new_state)
+
+    def forward(self, observation: Observation, legal: Observation, chooser: Chooser) -> tuple[Decisions, Tensor]:
+        """Decisions and values of rows of tensors, for policies without memory. Never waits for the device if the
+        chooser does not."""
+        encoded = self.encoder(observation)
+        features = self.trunk(encoded.features)
+        decisions = self.heads.decide(features, encoded, legal, chooser)
+        return decisions, self._values(observation, features)[0]
 
     def unroll(self, batch: Batch) -> Unrolled:
         """Leading axes [T+1, B], or [rows] without memory; a stack has its model axis before them."""

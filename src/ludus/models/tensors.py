@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
 from typing import Any
 
 import numpy as np
@@ -72,3 +73,35 @@ def staging_memory(device: torch.device) -> Callable[[tuple[int, ...], np.dtype[
         return array
 
     return pinned
+
+
+class DeferredChecks:
+    """While one is active, networks compute every row and option and never wait for the device, as a CUDA graph needs:
+    shapes do not depend on data, and what a network would raise for is collected."""
+
+    def __init__(self) -> None:
+        self._failed: list[Tensor] = []
+        self._token: Token[DeferredChecks | None] | None = None
+
+    @staticmethod
+    def active() -> DeferredChecks | None:
+        return _CHECKS.get()
+
+    def __enter__(self) -> DeferredChecks:
+        self._token = _CHECKS.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _CHECKS.reset(self._token)
+
+    def add(self, failed: Tensor) -> None:
+        """Collect the rows that failed a check."""
+        self._failed.append(failed.any())
+
+    def any_failed(self, device: torch.device) -> Tensor:
+        """A single bool, on the device."""
+        return torch.stack(self._failed).any() if self._failed else torch.zeros((), dtype=torch.bool, device=device)
+
+
+_CHECKS: ContextVar[DeferredChecks | None] = ContextVar("deferred_checks", default=None)

@@ -5,17 +5,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import cache, cached_property
+from hashlib import blake2b
 from math import isnan
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+import ludus.data.records
+import ludus.league.league
+import ludus.observe.lost_matches
 from ludus.config import apply_encoded, apply_read, decode, read
 from ludus.data.records import AnyEvent, Match, MatchFinished, MatchVoid, RunStarted, SettingsChanged
 from ludus.data.specs import GameSpec
-from ludus.league.league import League
+from ludus.league.league import League, SavedLeague
 from ludus.league.matches import changed_incarnation
 from ludus.league.payoff import pair_counts
 from ludus.league.players import Descent, Player
@@ -23,16 +30,32 @@ from ludus.league.ratings import OpenSkillTable, fit_elo
 from ludus.league.role_scores import RoleLine, role_lines
 from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.league.summary import LeagueSummary, summarise
-from ludus.observe.lost_matches import LossCount, LostMatches
+from ludus.observe.lost_matches import LossCount, LostMatches, SavedLosses
 from ludus.public_names import find_public
+from ludus.store.files import UNREADABLE, atomic_write
+from ludus.store.ledger import DamagedLedger
 from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
 
 _BUILT_IN = "ludus.games.builtin."
 """Games of Ludus itself, which need no library."""
 _OPPONENTS = ("evaluation", "evaluation.opponents")
 """Settings that name the bots that snapshots are measured against."""
+FOLD_FILE = "league.fold"
+SAVE_EVERY = 5_000
+"""Rows that a saved fold may lack; in a large ledger it may lack a tenth."""
 POINTS = 48
 """Ratings over time have between this number and twice as many points, evenly spaced."""
+
+
+@cache
+def _code_digest() -> str:
+    """Digest of the code that a fold depends on: one that other code has saved is not used."""
+    league = Path(ludus.league.league.__file__).parent
+    files = [*sorted(league.glob("*.py")), Path(__file__), Path(ludus.observe.lost_matches.__file__)]
+    digest = blake2b(digest_size=16)
+    for path in (*files, Path(ludus.data.records.__file__)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def league_of(game: GameSpec, rules: LeagueRules, evaluation: EvaluationConfig, seed: int) -> League:
@@ -200,10 +223,37 @@ class RatingPoint(NamedTuple):
     anchor: str
     elo: dict[str, tuple[float, float]]
     """With its standard error, of the players that a chain of games joins to the anchor."""
+    matches: int = 0
+    """Finished by then."""
+
+
+class SavedFold(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a `RunFold`. It is only valid for the code, the experiment and the rows that it names."""
+
+    code: str
+    experiment: str
+    row: int
+    chain: bytes
+    digest: str
+    """Of the league."""
+    league: SavedLeague
+    ended: msgspec.Raw
+    """Decoded when it is needed: tables and `--json` do not show single matches."""
+    results: msgspec.Raw
+    changes: list[tuple[int, SettingsChanged]]
+    voids: dict[str, int]
+    ratings: list[RatingPoint]
+    rate_every: int
+    rate_at: int
+    losses: SavedLosses
+    skill: dict[str, tuple[float, float]]
+    rated_matches: list[Match]
+    """Open matches that OpenSkill is to rate."""
 
 
 class RunFold:
-    """The league of a run, and its past as far as it is shown. `follow` folds what is new in the ledger."""
+    """The league of a run, and its past as far as it is shown. `follow` folds what is new in the ledger. The state is
+    saved beside the ledger now and then; the file may be deleted, and is ignored unless it fits."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -211,9 +261,7 @@ class RunFold:
         self.ledger = folder.ledger(read_only=True)
         self.seen = 0
         """The last row of the ledger that is in here."""
-        self.ended: list[ListedMatch] = []
-        """Oldest first."""
-        self.results: list[PairResult] = []
+        self._ended = self._results = msgspec.Raw(msgspec.msgpack.encode([]))
         self.changes: list[tuple[int, SettingsChanged]] = []
         """With the decisions that all learning players together had trained on."""
         self.voids: Counter[str] = Counter()
@@ -225,23 +273,105 @@ class RunFold:
         self._summaries: dict[bool, LeagueSummary] = {}
         self._losses = LossCount()
         self._skills = OpenSkillTable(seats=min(self.league.seats_per_team))
-        self._skills_seen = 0
+        self._saved = 0
+        """The last row in the saved fold."""
+        self._load()
+
+    @cached_property
+    def ended(self) -> list[ListedMatch]:
+        """Oldest first."""
+        return msgspec.msgpack.decode(self._ended, type=list[ListedMatch])
+
+    @cached_property
+    def results(self) -> list[PairResult]:
+        return msgspec.msgpack.decode(self._results, type=list[PairResult])
 
     def follow(self) -> bool:
         """Fold new events; return whether there were any."""
         before = self.seen
         if not self._rate_every:
-            self._rate_every = max(1, self.ledger.counts()["match_finished"] // POINTS)
+            try:
+                finished = self.ledger.counts()["match_finished"]
+            except DamagedLedger:
+                self.ledger.verify()  # names the row, if it is a row
+                raise
+            self._rate_every = 1
+            while finished // self._rate_every >= 2 * POINTS:
+                self._rate_every *= 2
             self._rate_at = self._rate_every
-        for row, event in self.ledger.replay(before):
-            self._apply(event)
-            self.seen = row
+        self.ledger.fold(self._count, before)
         if self.seen > before:
             self._summaries.clear()
+        if self.seen - self._saved >= max(SAVE_EVERY, self.seen // 10):
+            self.save()
         return self.seen > before
+
+    def save(self) -> None:
+        """Save the state beside the ledger, if that can be written: reading a run needs no more than reading."""
+        chain = self.ledger.chain_at(self.seen)
+        _ = self.lost  # has to have seen all rows as well
+        saved = msgspec.msgpack.encode(
+            SavedFold(
+                code=_code_digest(),
+                experiment=self._experiment_digest(),
+                row=self.seen,
+                chain=chain or b"",
+                digest=self.league.state_digest(),
+                league=self.league.save(),
+                ended=msgspec.Raw(msgspec.msgpack.encode(self.ended)),
+                results=msgspec.Raw(msgspec.msgpack.encode(self.results)),
+                changes=self.changes,
+                voids=self.voids,
+                ratings=self.ratings,
+                rate_every=self._rate_every,
+                rate_at=self._rate_at,
+                losses=self._losses.save(),
+                skill=self._skills.save()[0],
+                rated_matches=self._skills.save()[1],
+            )
+        )
+        with suppress(OSError):
+            atomic_write(self._folder.path / FOLD_FILE, blake2b(saved, digest_size=16).digest() + saved, sync=False)
+        self._saved = self.seen
+
+    def _load(self) -> None:
+        """Go on from the saved state, if it is whole, of this code and experiment, and of rows that the ledger has."""
+        try:
+            content = (self._folder.path / FOLD_FILE).read_bytes()
+            if content[:16] != blake2b(content[16:], digest_size=16).digest():
+                return
+            saved = msgspec.msgpack.decode(memoryview(content)[16:], type=SavedFold)
+        except (OSError, *UNREADABLE):
+            return
+        fits = (saved.code, saved.experiment) == (_code_digest(), self._experiment_digest())
+        if not fits or self.ledger.chain_at(saved.row) != saved.chain:
+            return
+        league, _ = read_league(self._folder)
+        league.load(saved.league)
+        if league.state_digest() != saved.digest:
+            return
+        self.league, self.seen, self._saved = league, saved.row, saved.row
+        self._ended, self._results = saved.ended, saved.results
+        self.changes, self.ratings = saved.changes, saved.ratings
+        self.voids = Counter(saved.voids)
+        self._rate_every, self._rate_at = saved.rate_every, saved.rate_at
+        self._losses.load(saved.losses)
+        self._skills.load(saved.skill, saved.rated_matches)
+
+    def _experiment_digest(self) -> str:
+        return blake2b(bytes(self._folder.facts.experiment), digest_size=16).hexdigest()
 
     def close(self) -> None:
         self.ledger.close()
+
+    @classmethod
+    def save_of(cls, folder: RunFolder) -> None:
+        """Bring the saved fold of a run up to date, so that the next reader need not fold much."""
+        with folder.ledger(read_only=True) as ledger:
+            if ledger.position[0] < SAVE_EVERY:
+                return
+        with closing(cls(folder)) as fold:
+            fold.follow()
 
     def require_players(self) -> None:
         if not self.league.players:
@@ -297,11 +427,6 @@ class RunFold:
 
     def document(self) -> dict[str, Any]:
         """Everything as plain values, as `ludus league --json` prints it."""
-        for row, event in self.ledger.replay(self._skills_seen):
-            if row > self.seen:
-                break
-            self._skills.apply(event)
-            self._skills_seen = row
         league, summary = self.league, self.summary(measured=True)
         return {
             "players": [
@@ -343,6 +468,11 @@ class RunFold:
 
     # --- events ---
 
+    def _count(self, event: AnyEvent) -> None:
+        self._apply(event)
+        self._skills.apply(event)
+        self.seen += 1
+
     def _apply(self, event: AnyEvent) -> None:
         open_before = self.league.matches.open_matches
         match event:
@@ -356,7 +486,6 @@ class RunFold:
                         games = wins + draws + losses
                         self.results.append(PairResult(a, b, wins + draws / 2, games, self.decisions))
                 if self.league.matches.finished >= self._rate_at:
-                    self._rate_at += self._rate_every
                     self._rate()
                 return
             case MatchVoid():
@@ -373,7 +502,16 @@ class RunFold:
         self.league.apply(event)
 
     def _rate(self) -> None:
-        """Add the ratings of now; of too many, every second is kept."""
+        """Add the ratings of now; of too many, every second is kept. Which are kept depends on the ledger alone, not on
+        when it was read."""
+        finished = self.league.matches.finished
+        self._add_ratings(finished)
+        if finished // self._rate_every >= 2 * POINTS:
+            self._rate_every *= 2
+            self.ratings = [point for point in self.ratings if point.matches % self._rate_every == 0]
+        self._rate_at = finished + self._rate_every
+
+    def _add_ratings(self, finished: int) -> None:
         players = self.league.candidates.players
         anchor = next((player.id for player in players if player.scripted), players[0].id)
         games, points = self.league.payoffs.combined.counts([player.id for player in players])
@@ -385,7 +523,4 @@ class RunFold:
         for rating in fit_elo(names, games[block], points[block], anchor=anchor).values():
             if rating.elo is not None and rating.standard_error is not None:
                 elo[rating.player] = (rating.elo, rating.standard_error)
-        self.ratings.append(RatingPoint(self.decisions, anchor, elo))
-        if len(self.ratings) >= 2 * POINTS:
-            self.ratings = self.ratings[1::2]
-            self._rate_every *= 2
+        self.ratings.append(RatingPoint(self.decisions, anchor, elo, finished))

@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"('[^']*')|(?<![\w.])\d+(?!\w)")
 """A quoted name, which stays as it is, or a number that stands alone, as a table or an exit code."""
 
 
-class LostMatches(msgspec.Struct, frozen=True, kw_only=True):
+class LostMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Failures in the matches of a run so far."""
 
     void: int
@@ -37,10 +37,12 @@ class LostMatches(msgspec.Struct, frozen=True, kw_only=True):
     """Player that was to play and has not finished a single match -> why."""
     absent: dict[str, str]
     """Frozen player whose weights cannot be read -> why."""
+    unreadable: str = ""
+    """Why the ledger cannot be read; the other fields are then empty or old."""
 
     def lines(self) -> list[str]:
         """For people; none if nothing has failed."""
-        found = []
+        found = [self.unreadable] if self.unreadable else []
         if self.absent:
             why = shortened(next(iter(self.absent.values())))
             found.append(f"{_named([*self.absent])} no readable weights and no matches until a start finds them: {why}")
@@ -63,11 +65,25 @@ class LostMatches(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+class SavedLosses(msgspec.Struct, frozen=True, kw_only=True):
+    seen: int
+    absences_seen: int
+    ended: int
+    void: int
+    counts: dict[str, int]
+    wording: dict[str, str]
+    finished: list[str]
+    failed: dict[str, dict[str, int]]
+    absent: dict[str, str]
+
+
 class LossCount:
     """Follows a ledger and counts what failed. Games of people are left out: they may leave as they like."""
 
-    def __init__(self) -> None:
-        self._seen = self._absences_seen = self._ended = self._void = 0
+    def __init__(self, after: int = 0) -> None:
+        """`after`: the number of the event after which it begins."""
+        self._seen = self._absences_seen = self._verified = after
+        self._ended = self._void = 0
         self._counts: Counter[str] = Counter()
         self._wording: dict[str, str] = {}
         """The first wording of a reason; later ones may have other numbers in it."""
@@ -100,13 +116,35 @@ class LossCount:
             void=self._void, ended=self._ended, reasons=reasons, never_finished=never, absent=dict(self._absent)
         )
 
-    def follow_run(self, folder: RunFolder) -> LostMatches | None:
-        """The same for the ledger of a run; None if it cannot be read: a status does not need it."""
+    def follow_run(self, folder: RunFolder) -> LostMatches:
+        """The same for the ledger of a run, whose new rows are compared with their checksums."""
         try:
             with folder.ledger(read_only=True) as ledger:
+                self._verified = ledger.verify(self._verified)
                 return self.follow(ledger)
-        except StoreError:
-            return None
+        except StoreError as error:
+            return LostMatches(void=0, ended=0, reasons={}, never_finished={}, absent={}, unreadable=str(error))
+
+    def save(self) -> SavedLosses:
+        return SavedLosses(
+            seen=self._seen,
+            absences_seen=self._absences_seen,
+            ended=self._ended,
+            void=self._void,
+            counts=self._counts,
+            wording=self._wording,
+            finished=sorted(self._finished),
+            failed={player: dict(causes) for player, causes in self._failed.items()},
+            absent=self._absent,
+        )
+
+    def load(self, saved: SavedLosses) -> None:
+        """Become what was saved; this count is new."""
+        self._seen, self._absences_seen = saved.seen, saved.absences_seen
+        self._ended, self._void = saved.ended, saved.void
+        self._counts, self._wording, self._finished = Counter(saved.counts), saved.wording, {*saved.finished}
+        self._failed = {player: Counter(causes) for player, causes in saved.failed.items()}
+        self._absent = saved.absent
 
     def _finish(self, match: Match) -> None:
         for side in match.sides:

@@ -34,6 +34,8 @@ METRICS = (
     Metric("matches", "matches", "Finished.", counts=True),
     Metric("updates", "updates", "Of all learning players, by the batches that they trained on.", counts=True),
     Metric("restarts", "restarts", "Of workers that died or hung.", counts=True),
+    Metric("void_in_a_row", "matches", "That the game has made void since one was last finished; absent: none."),
+    Metric("metrics_lost", "rows", "Of metrics that could not be written; absent: none.", counts=True),
     Metric("dropped_reward", "reward", "Sum of |reward| that came before a seat's first decision."),
     Metric("queue_wait", "s", "The learner waited so long for trajectories before this update."),
     Metric("actor_wait", "share", "Of the time since the update before, actors waited for the learner."),

@@ -22,11 +22,11 @@ import msgspec
 
 from ludus.config import ConfigError, decode, encode
 from ludus.data.schedules import Speed
-from ludus.observe.run_state import without_secrets
 from ludus.store.files import UNREADABLE, atomic_write
 from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
 from ludus.system.machine import install_command
 from ludus.system.process import PIPE, ChildProcess
+from ludus.system.text import without_secrets
 
 Row = Mapping[str, float | None]
 """Names and values of one moment; what is no number is None."""
@@ -84,13 +84,21 @@ class RunMetrics:
     ) -> None:
         """`tell` gets a line for every output that stops or goes on working."""
         self._file = MetricsFile(folder.metrics / TRAIN)
+        self._tell = tell
+        self.lost = 0
+        """Rows that could not be written."""
         self._speed = Speed()
         self._sender = Sender(folder, outputs, tell) if outputs else None
 
     def append(self, row: Mapping[str, Any]) -> None:
         speed = self._speed.note(row["decisions"])
         of_late = {} if speed is None else {"decisions_per_s": speed}
-        self._file.append({"time": round(time.time(), 3), **row, **of_late})
+        try:
+            self._file.append({"time": round(time.time(), 3), **row, **of_late})
+        except OSError as error:  # curves are not worth a training
+            self.lost += 1
+            if self.lost == 1:
+                self._tell(f"metrics: {error}; training goes on, and rows that cannot be written are left out")
         if self._sender is not None:
             self._sender.look()
 

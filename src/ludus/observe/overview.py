@@ -16,6 +16,7 @@ from ludus.observe.documents import Concern, LearnerLine, MetricsTable, Overview
 from ludus.observe.league_fold import Counts, RatingPoint
 from ludus.observe.league_page import curves_of
 from ludus.observe.lost_matches import NO_FAULT, shortened
+from ludus.observe.progress import NEAR_ZERO
 from ludus.observe.run_state import ENDED, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder
@@ -152,7 +153,7 @@ def concerns_of_metrics(metrics: MetricsTable, learners: Sequence[str], run: str
         entropy = entropy[np.isfinite(entropy)]
         if len(entropy) >= FEWEST_ROWS:
             first, last = float(entropy[:5].mean()), float(entropy[-5:].mean())
-            if last < COLLAPSED * first:
+            if last < max(COLLAPSED * first, NEAR_ZERO):
                 yield Concern(
                     what=f"entropy of {player} has collapsed",
                     why=f"{last:.3g} is left of {first:.3g}: it nearly always does the same",
@@ -190,7 +191,13 @@ def concerns_of_matches(
         )
     ended = {cause: number for cause, number in voids.items() if cause not in NO_FAULT}
     void = sum(ended.values())
-    if void >= FEWEST_VOIDS and void > MANY_VOIDS * (counts.finished + void):
+    if void and not counts.finished:
+        yield Concern(
+            what="no match has been finished",
+            why=f"all {void:,} are void, the most for: {shortened(Counter(ended).most_common(1)[0][0])}",
+            advice="`ludus check GAME` plays the game alone; without results there are no ratings",
+        )
+    elif void >= FEWEST_VOIDS and void > MANY_VOIDS * (counts.finished + void):
         cause, number = Counter(ended).most_common(1)[0]
         yield Concern(
             what="many matches end without a result",

@@ -10,6 +10,9 @@ from typing import Any, Protocol, Self
 FIRST_S, EVERY_S = 1.0, 5.0
 """Seconds until the first line of progress, and between two lines."""
 NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
+NEAR_ZERO = 1e-3
+"""Entropy (nats) of a policy that always does the same."""
+MANY_VOIDS_IN_A_ROW = 10
 
 
 class Trained(Protocol):
@@ -91,12 +94,20 @@ class ProgressLines:
 
 
 def troubles(numbers: Mapping[str, float]) -> list[str]:
-    """Warnings about numbers that are not finite: a run that learns nothing must not look like a slow one."""
-    shown = []
+    """Warnings for a line of progress: a run that learns nothing must not look like a slow one."""
+    shown = [
+        f"{name.removesuffix('/entropy')} always does the same (entropy near 0)!"
+        for name, entropy in numbers.items()
+        if name.endswith("/entropy") and entropy < NEAR_ZERO
+    ]
+    if (void := numbers.get("void_in_a_row", 0)) >= MANY_VOIDS_IN_A_ROW:
+        shown.append(f"{void:,.0f} matches in a row void!")
     for what, things in NOT_FINITE:
         count = sum(value for name, value in numbers.items() if name.endswith(f"/{what}"))
         if count:
             shown.append(f"{count:,.0f} {things} not finite!")
+    if lost := numbers.get("metrics_lost"):
+        shown.append(f"{lost:,.0f} rows of metrics not written!")
     return shown
 
 

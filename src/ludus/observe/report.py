@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from ludus.observe.run_state import without_logins
 from ludus.observe.view import RunView, ViewError
 from ludus.store.files import UNREADABLE, atomic_write
 from ludus.store.run_folder import RunFacts, RunFolder
+from ludus.system.text import without_logins
 
 STATIC = Path(__file__).parent / "web" / "static"
 DATA = "ludus-data"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import threading
 import time
@@ -285,22 +284,3 @@ def find_bottleneck(
         if central
         else "more actor.num_tables (larger calls), actor.inference=worker (with a GPU), or a smaller model",
     )
-
-
-SECRET = ("KEY", "TOKEN", "PASSWORD", "SECRET")
-"""Environment variables with these words in their names are never shown."""
-_LOGIN = re.compile(r"://[^/\s\"\\]+@")
-"""Up to the last @ of what names the host: a password may hold one."""
-
-
-def without_secrets(text: str) -> str:
-    """Without keys that the environment holds, and without logins."""
-    for name, value in os.environ.items():
-        if len(value) >= 8 and any(mark in name.upper() for mark in SECRET):
-            text = text.replace(value, "***")
-    return without_logins(text)
-
-
-def without_logins(text: str) -> str:
-    """Without names and passwords in addresses: redis://NAME:PASSWORD@HOST."""
-    return _LOGIN.sub("://***@", text)

@@ -8,21 +8,25 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from netrc import NetrcParseError, netrc
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import msgspec
 
 from ludus.observe.metric_names import find_metric, series_name
 from ludus.observe.metrics import Row, require_library
-from ludus.observe.run_state import without_logins
 from ludus.store.files import atomic_write
 from ludus.store.run_folder import RunFolder
+from ludus.system.network import Strangers
+from ludus.system.text import without_logins
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -204,6 +208,34 @@ class Prometheus:
         return f"Prometheus: see {folder.metrics / ADDRESS_FILE}"
 
 
+MOST_SCRAPES = 16
+"""Connections at the same time; the oldest makes room for the next."""
+
+
+class _MetricsServer(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, but not for any number of them."""
+
+    daemon_threads = True
+    request_queue_size = 128  # with 5, the usual, a few half requests would delay the next for seconds
+
+    def __init__(self, *args: Any) -> None:
+        self._strangers = Strangers(MOST_SCRAPES)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._strangers.add(request, partial(_hang_up, request))
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._strangers.remove(request)
+        super().shutdown_request(request)
+
+
+def _hang_up(connected: socket.socket) -> None:
+    with suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)  # its thread closes it
+
+
 class _QuietHandler(WSGIRequestHandler):
     timeout = 10.0
 
@@ -228,7 +260,6 @@ class PrometheusSink:
 
     def __init__(self, folder: RunFolder, port: int) -> None:
         from prometheus_client import CollectorRegistry, make_wsgi_app
-        from prometheus_client.exposition import ThreadingWSGIServer
 
         self._run = folder.path.resolve().name
         self._latest: dict[str, float] = {}
@@ -237,7 +268,7 @@ class PrometheusSink:
         registry.register(self)
         try:
             self._server = make_server(
-                LOOPBACK, port, known_hosts_only(make_wsgi_app(registry)), ThreadingWSGIServer, _QuietHandler
+                LOOPBACK, port, known_hosts_only(make_wsgi_app(registry)), _MetricsServer, _QuietHandler
             )
         except OSError as error:
             raise OSError(error.errno, f"port {port} of {LOOPBACK}: {error.strerror}") from error

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from math import isnan
-from typing import Literal, Self, TextIO
+from typing import IO, Literal, Self, TextIO
 
 from rich import box, progress
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -29,6 +30,7 @@ from ludus.league.ratings import Rating
 from ludus.league.role_scores import RoleLine, role_lines
 from ludus.league.summary import LeagueSummary, ranked
 from ludus.observe.league_fold import trained_on
+from ludus.system.text import printable
 
 LONG_WORD = 20
 """Words of text beyond this, such as paths, may be broken."""
@@ -117,12 +119,34 @@ def _has_width(console: Console) -> bool:
     return console.is_terminal or "COLUMNS" in os.environ
 
 
+class SafeConsole(Console):
+    """A console on which text from games, bots and files cannot control the terminal."""
+
+    @property
+    def file(self) -> IO[str]:
+        """The stream itself: what is before it would replace the console's own codes, also while a live display has
+        put one of its own before that."""
+        file = super().file
+        while hasattr(file, "rich_proxied_file"):
+            file = file.rich_proxied_file
+        return file
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def new_console() -> Console:
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a sign that the encoding lacks is no reason to fail
+    written = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+    if isinstance(written, io.TextIOWrapper):
+        written.reconfigure(errors="replace")  # a sign that the encoding lacks is no reason to fail
     plain = not can_redraw(sys.stdout) and "FORCE_COLOR" not in os.environ
-    return Console(width=None if known else WIDTH_OF_FILES, color_system=None if plain else "auto", highlight=False)
+    return SafeConsole(width=None if known else WIDTH_OF_FILES, color_system=None if plain else "auto", highlight=False)
 
 
 def can_redraw(stream: TextIO) -> bool:
@@ -364,7 +388,7 @@ class ProgressBar:
                 progress.TextColumn(self._things),
                 progress.TimeRemainingColumn(compact=True),
                 progress.TextColumn("{task.fields[more]}", style="dim", table_column=Column(no_wrap=True)),
-                console=Console(stderr=True, highlight=False),
+                console=SafeConsole(stderr=True, highlight=False),
                 transient=True,
                 expand=True,
             )

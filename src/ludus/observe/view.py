@@ -25,8 +25,10 @@ from ludus.observe.overview import (
 )
 from ludus.observe.run_state import ENDED, GpuWatch, UseMeter, look_at_run, state_without_status
 from ludus.store.files import StoreError
+from ludus.store.ledger import DamagedLedger
 from ludus.store.run_control import RunStatus
 from ludus.store.run_folder import RunFolder, read_metrics
+from ludus.system.text import without_logins
 
 OVERVIEW, LEAGUE, HISTORY, TOP, MATCHES, PLAYER = "overview", "league", "history", "top", "matches", "player/"
 PACE = 100.0
@@ -108,10 +110,10 @@ class RunView:
             try:
                 fold.follow()
                 self._why_no_league = ""
+            except DamagedLedger as error:
+                self._why_no_league, self._broken = str(error), True
             except StoreError as error:  # may pass: a disk, a lock
                 self._why_no_league = str(error)
-            except (ValueError, LookupError) as error:
-                self._why_no_league, self._broken = f"the ledger makes no sense: {error}", True
             self._glance = self._glanced(fold)
 
     @property
@@ -163,7 +165,7 @@ class RunView:
             chosen = msgspec.convert(dict(asked), MatchFilter, strict=False)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
-        return msgspec.json.encode(self.matches(chosen))
+        return _encoded(self.matches(chosen))
 
     def replays(self) -> list[str]:
         """Files with recorded games, newest first."""
@@ -179,7 +181,7 @@ class RunView:
                 began = time.monotonic()
                 if name in (LEAGUE, HISTORY, TOP, MATCHES):
                     self._missing[name] = version
-                content = msgspec.json.encode(self.document(name))
+                content = _encoded(self.document(name))
                 self._missing.pop(name, None)
                 ended = time.monotonic()
                 made = self._made[name] = _Made(content, version, ended + PACE * (ended - began))
@@ -253,3 +255,8 @@ class RunView:
                 )
             )
         return found
+
+
+def _encoded(document: object) -> bytes:
+    """As JSON, without the logins of addresses in commands and settings: a page has more readers than a run folder."""
+    return without_logins(msgspec.json.encode(document).decode()).encode()

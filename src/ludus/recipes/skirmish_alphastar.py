@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ludus import AlphaStar, AlphaStarGradient, Experiment, Linear
-from ludus.algorithms import EarlyGame, Teacher
+from ludus.algorithms import Teacher
 from ludus.games import Skirmish, WithStrategies
 from ludus.league import LeagueRules
 from ludus.league.presets import alphastar
@@ -31,15 +31,13 @@ def experiment() -> Experiment:
     return replace(
         base,
         name="skirmish_alphastar",
-        game=WithStrategies(game=Skirmish(), strategies="skirmish", types=5, fade=(128, 256, 384)),
-        budget=4_000_000,
+        game=WithStrategies(game=Skirmish(), strategies="skirmish", types=5, fade=(128, 256, 384), shown=0.5),
+        budget=6_000_000,
         model=replace(model, memory=128),
-        algorithm=AlphaStarGradient(
-            teacher=Teacher(early=EarlyGame(part="scalars", feature=0, least=0.5))  # 1 - tick / 512
-        ),
+        algorithm=AlphaStarGradient(teacher=Teacher()),
         actor=replace(base.actor, unroll_length=32),
         learner=replace(
-            base.learner, learning_rate=Linear(start=1e-4, end=1e-5), adam_beta1=0.0, adam_beta2=0.99, epochs=1
+            base.learner, learning_rate=Linear(start=2e-4, end=2e-5), adam_beta1=0.0, adam_beta2=0.99, epochs=1
         ),
         league=_league(base.league.bots),
     )

@@ -27,8 +27,9 @@ from ludus.runtime.assemble import CHECKPOINT, new_league
 from ludus.runtime.networks import build_policies
 from ludus.runtime.rounds import FINISHED, run_serial
 from ludus.store.checkpoints import Checkpoint
+from ludus.store.inspection import latest_state, note_checkpoint
 from ludus.store.model_pool import BEST
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.learner import put_into_pool
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import LearningWatch, Middleware, Progress, StopTraining, TrainingFailed
@@ -168,21 +169,22 @@ class ClonedRun:
 
     def __init__(self, plan: CloningPlan, folder: RunFolder) -> None:
         self._league = new_league(plan.experiment)
+        self._checkpoints = folder.checkpoints(CHECKPOINT)
         with folder.ledger() as ledger:
-            for _, event in ledger.replay():
-                self._league.apply(event)
+            ledger.fold(self._league.apply)
+            checkpoint, reason = latest_state(ledger, self._checkpoints)
+        if reason is not None:
+            raise RunFolderError(f"{folder.path}: {reason}; restore it, or clone again")
         self.cloner = Cloner(plan)
         self.folder = folder
         self.best = math.inf
         """The lowest validation loss so far."""
-        self._checkpoints = folder.checkpoints(CHECKPOINT)
         self._validate_every = plan.settings.validate_every
         self._validated_at = 0
         self._noted_at = 0
         self._since_note: defaultdict[str, list[float]] = defaultdict(list)
         self._statistics: dict[str, float] = {}
         self._watch_learning = LearningWatch(plan.experiment.supervision.most_refused)
-        checkpoint = self._checkpoints.load_latest()
         if checkpoint is not None:
             self._load(checkpoint)
         # Opened only now: a run that cannot be resumed stays as it is.
@@ -296,15 +298,18 @@ class ClonedRun:
 
     def save(self) -> None:
         arrays, facts = self.cloner.save()
+        row, chain = self._ledger.position
         self._checkpoints.save(
             self.cloner.trained.decisions,
             {f"learner/{self.player}/{name}": array for name, array in arrays.items()},
             {
                 "learner": {self.player: facts},
-                "events": self._league.num_events,
+                "events": row,
+                "chain": chain.hex(),
                 CLONING: {"best": self.best, "validated_at": self._validated_at},
             },
         )
+        note_checkpoint(self._ledger, self._checkpoints, row, chain, self.cloner.trained.decisions)
 
     def _load(self, checkpoint: Checkpoint) -> None:
         arrays, facts = checkpoint.arrays, checkpoint.facts

@@ -30,7 +30,7 @@ from ludus.lookup import find_experiment, open_run, parse_settings
 from ludus.replays.dataset import ReplayDataset
 from ludus.runtime.assemble import create_run, load_experiment, require_devices, require_metrics
 from ludus.store.files import UNREADABLE, atomic_write
-from ludus.store.run_folder import RunFolder, RunFolderError
+from ludus.store.run_folder import NewRun, RunFolder, RunFolderError
 from ludus.workers.config import LearnerConfig
 
 OWN = "cloning"
@@ -153,8 +153,10 @@ class CloningPlan:
     def write_to(self, path: Path | None) -> RunFolder:
         """Create the run folder (None: the next free one under runs/)."""
         experiment = self.experiment
-        path = path or RunFolder.name_new(f"{experiment.name}-clone")
-        return create_run(path, experiment)
+        new = NewRun(path, f"{experiment.name}-clone")
+        with new.build() as place:
+            self.facts.write(create_run(place, experiment))
+        return new.folder
 
     def update(self, folder: RunFolder) -> RunFolder:
         """Write what this plan changes in a locked run folder."""

@@ -321,7 +321,11 @@ def read_index(folder: Path) -> Index:
 
 def map_column(folder: Path, column: Column) -> Array:
     """The committed rows of a column, [rows, width], without copying."""
-    if Path(column.file).name != column.file or column.row_bytes < 1:
+    try:
+        sound = np.dtype(column.stored).kind in "biuf" and column.row_bytes >= 1 and 0 <= column.num_bytes < 2**62
+    except (TypeError, ValueError) as error:
+        raise DatasetError(f"{folder / INDEX} is damaged: {column.file!r} holds {column.stored!r}: {error}") from None
+    if Path(column.file).name != column.file or "\0" in column.file or not sound or column.items < 0:
         raise DatasetError(f"{folder / INDEX} is damaged: it names the file {column.file!r}")
     shape = (column.items, column.width)
     if not column.items:
@@ -334,4 +338,6 @@ def map_column(folder: Path, column: Column) -> Array:
             mapped = mmap.mmap(file.fileno(), column.num_bytes, prot=mmap.PROT_READ)
     except FileNotFoundError:
         raise DatasetError(f"{path} is missing") from None
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
     return np.frombuffer(mapped, column.stored).reshape(shape)

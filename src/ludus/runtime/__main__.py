@@ -9,6 +9,7 @@ import time
 import traceback
 from multiprocessing.connection import Connection
 
+from ludus.games.seat_rows import GameError
 from ludus.models.policy import find_device, placed, use_threads
 from ludus.models.tensors import staging_memory
 from ludus.runtime.actor_process import ControlMatchClient, networks_of, run_actor
@@ -23,7 +24,7 @@ from ludus.workers.buffer_worker import BufferWorker
 from ludus.workers.messages import Failed, Launch, read_launch
 from ludus.workers.policy_worker import PolicyWorker
 from ludus.workers.ranks import RankLost
-from ludus.workers.worker import StopTraining, wrap
+from ludus.workers.worker import Diverged, StopTraining, wrap
 
 
 def run_buffer_worker(launch: Launch) -> None:
@@ -135,12 +136,16 @@ def run_worker(launch: Launch) -> None:
 
 def _whose(error: Exception, role: str) -> str:
     """Whose error it is: the disk's, or the user's game, or our own."""
+    if isinstance(error, Diverged):
+        return "diverged"
     if isinstance(error, ModelsUnreachable):
         return "models_unreachable"
     if role == "actor" and isinstance(error, ModelPoolError):
         return "damaged_model"
     if role == "learner" and isinstance(error, StoreError | OSError):
         return "disk"
+    if role == "actor" and isinstance(error, GameError):
+        return "env_crash"
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = frame.f_globals.get("__name__", "")
         ours = module == __name__ or module.startswith("ludus.")

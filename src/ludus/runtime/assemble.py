@@ -60,7 +60,8 @@ def new_league(experiment: Experiment) -> League:
 
 
 def load_experiment(folder: RunFolder) -> Experiment:
-    """The experiment that is written in a run folder. Imports the code that it names."""
+    """The experiment that is written in a run folder. Imports the code that it names, unless that came with it."""
+    folder.require_own_code()
     experiment = decode(msgspec.json.decode(folder.facts.experiment))
     if not isinstance(experiment, Experiment):
         raise TypeError(f"{folder.path} holds a {type(experiment).__name__}, not an Experiment")
@@ -71,8 +72,7 @@ def load_league(folder: RunFolder, experiment: Experiment) -> League:
     """The league of a run: the events of its ledger, folded."""
     league = new_league(experiment)
     with folder.ledger(read_only=True) as ledger:
-        for _, event in ledger.replay():
-            league.apply(event)
+        ledger.fold(league.apply)
     return league
 
 
@@ -229,13 +229,9 @@ def new_learner(
     players, buffers = {}, {}
     views = {player: experiment.of_role(described.role) for player, described in hosted.items()}
     for player, described in hosted.items():
-        view = views[player]
         number = ranks.local_rank if device is None else device
-        config = replace(view.learner, device=device_of_rank(view.learner.device, number))
-        seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
-        players[player] = TrainedPlayer(
-            player, build_policies(view, seed), view.algorithm, config, seed=seed, ranks=ranks
-        )
+        players[player] = new_trained_player(views[player], player, described, number, ranks)
+        config = players[player].config
         buffers[player] = Buffer(
             pools,
             max_decisions=config.buffer_size,
@@ -258,6 +254,21 @@ def new_learner(
         spent=spent,
         ranks=ranks,
     )
+
+
+def seed_of(experiment: Experiment, hosted: HostedPlayer) -> int:
+    """The seed of a learning player's first weights and of its draws."""
+    return int(np.random.SeedSequence([experiment.seed, hosted.number]).generate_state(1)[0])
+
+
+def new_trained_player(
+    view: Experiment, player: str, described: HostedPlayer, device: int = 0, ranks: Ranks = ALONE
+) -> TrainedPlayer:
+    """A learning player with fresh weights. `view`: the experiment of its role; `device`: its number among the learners
+    that share the GPUs."""
+    config = replace(view.learner, device=device_of_rank(view.learner.device, device))
+    seed = seed_of(view, described)
+    return TrainedPlayer(player, build_policies(view, seed), view.algorithm, config, seed=seed, ranks=ranks)
 
 
 def load_learner(learner: Learner, hosted: Mapping[str, HostedPlayer], checkpoint: Checkpoint | None) -> None:
@@ -285,6 +296,7 @@ def new_controller(
         evaluator=Evaluator(experiment.evaluation, league),
         evaluations=EvaluationBook(folder),
         episodes_per_table=experiment.actor.episodes_per_table,
+        most_void=experiment.supervision.most_void,
     )
 
 

@@ -7,14 +7,17 @@ It owns the league, the ledger, checkpoints, metrics, requests and the status fi
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ludus.data.records import MatchFinished, SettingsChanged
+from ludus.data.records import AnyEvent, LossAccepted, MatchFinished, RunStarted, SettingsChanged
 from ludus.experiment import Experiment
+from ludus.observe.league_fold import RunFold
+from ludus.observe.lost_matches import LossCount
 from ludus.observe.metrics import RunMetrics
 from ludus.runtime.assemble import CHECKPOINT, edit_context, learning_players, new_controller, new_league
 from ludus.runtime.edits import Editor, Orders, answer_requests
@@ -26,11 +29,16 @@ from ludus.runtime.settings import effective, with_rules
 from ludus.runtime.status import ServiceStatus, StatusWriter, no_services
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.files import StoreError
-from ludus.store.run_control import Bottleneck, RequestFolder, WorkerStatus
+from ludus.store.inspection import fallen_back, latest_state, note_checkpoint
+from ludus.store.ledger import MissingLedger
+from ludus.store.run_control import LOOK_EVERY_S, Bottleneck, RequestFolder, WorkerStatus
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller, LearnerClient, unreadable_models
 from ludus.workers.messages import HostedPlayer
-from ludus.workers.worker import LearningWatch, StopTraining, TrainingFailed
+from ludus.workers.worker import Diverged, LearningWatch, StopTraining, TrainingFailed
+
+LARGEST_SHARE = 0.01
+"""Of the time, for checkpoints that `checkpoint_seconds` asks for."""
 
 
 class HostingLearner(LearnerClient, Protocol):
@@ -66,6 +74,10 @@ class Workers(Protocol):
     @property
     def saves_tables(self) -> bool:
         """A clean checkpoint holds the tables, so that their matches stay open and continue exactly."""
+
+    @property
+    def can_save(self) -> bool:
+        """A checkpoint can be written without waiting for a learner that starts again."""
 
     @property
     def paused(self) -> bool: ...
@@ -110,8 +122,9 @@ class Workers(Protocol):
 
     def pause(self, paused: bool) -> None: ...
 
-    def save(self, num_events: int, *, clean: bool, patience_s: float | None) -> None:
-        """Write a checkpoint of the learner and, if `clean` and possible, of the tables."""
+    def save(self, num_events: int, chain: str, *, clean: bool, patience_s: float | None) -> None:
+        """Write a checkpoint of the learner and, if `clean` and possible, of the tables. It names the last event and
+        its digest in the ledger."""
 
     def numbers(self) -> dict[str, float]:
         """Counters and statistics for the metrics: `updates`, `dropped_reward` and those of inference."""
@@ -156,6 +169,14 @@ class Coordinator(Generic[W]):
         self._learner_failures = 0
         """The learner's own, since a checkpoint was last written."""
         self._saved_at = 0
+        """Decisions that the latest checkpoint has."""
+        self._save_next = 0.0
+        """When the next checkpoint is due by time (monotonic)."""
+        self._looked = time.monotonic()
+        """When the ledger was last seen at its place."""
+        self._accepted: LossAccepted | None = None
+        self.notices: list[str] = []
+        """What whoever starts the run has to know: what was lost, and what is used instead."""
         self.controller: Controller
         with ExitStack() as resources:
             self._ledger = resources.enter_context(folder.ledger())
@@ -164,10 +185,12 @@ class Coordinator(Generic[W]):
             self.faults = FaultLog(folder.metrics / "faults.jsonl")
             resources.callback(self.faults.close)
             self._follow_ledger()
+            self._events_before, self._finished_before = self.league.num_events, self.league.matches.finished
             self.workers = new_workers(effective(experiment, self.league), self.faults)
             resources.callback(self.workers.close)
             self._status = StatusWriter(self, self._orders, self.workers.status, service_status)
             self._note_unclean_end()
+            self._note_loss_accepted()
             self._start("restart")
             self._resources = resources.pop_all()
 
@@ -182,10 +205,15 @@ class Coordinator(Generic[W]):
 
     def _follow_ledger(self) -> None:
         """Apply what the ledger has and the league has not seen."""
-        for _, event in self._ledger.replay(after=self.league.num_events):
+
+        def apply(event: AnyEvent) -> None:
             self.league.apply(event)
             if isinstance(event, MatchFinished):
                 self._episodes += event.result.episodes
+            elif isinstance(event, LossAccepted | RunStarted):  # told by the first start after it
+                self._accepted = event if isinstance(event, LossAccepted) else None
+
+        self._ledger.fold(apply, after=self.league.num_events)
 
     def _note_unclean_end(self) -> None:
         """A clean end leaves no match open, unless it saves their tables."""
@@ -193,6 +221,16 @@ class Coordinator(Generic[W]):
         if left and not self.workers.saves_tables:
             fault = Fault("restart", "the controller before this one did not end in good order")
             self.faults.note(fault, "controller", "its matches are void", matches=left)
+
+    def _note_loss_accepted(self) -> None:
+        if self._accepted is None:
+            return
+        models = [
+            f"{player} goes on from {model or 'fresh weights'}" for player, model in self._accepted.models.items()
+        ]
+        then = "; ".join(models) or "the weights of the checkpoint are kept"
+        self.notices.append(f"{self._accepted.reason}; accepted: {then}")
+        self.faults.note(Fault("loss_accepted", self._accepted.reason), "controller", then)
 
     def _start(self, reason: str) -> None:
         """Start all workers; again if the learner dies meanwhile, unless the run is stopped."""
@@ -210,9 +248,7 @@ class Coordinator(Generic[W]):
         self.experiment = effective(self._written, self.league)
         self._hosted = learning_players(self.league)
         start = self.league.starts
-        checkpoint = self._checkpoints.load_latest()
-        for name in checkpoint.damaged if checkpoint else ():
-            self.faults.note(Fault("damaged_checkpoint", name), LEARNER, "an older one is used")
+        checkpoint = self._load_checkpoint()
         tables = checkpoint if checkpoint is not None and self._continues_exactly(checkpoint) else None
         self.workers.start_learner(
             with_rules(self._written, self.league),
@@ -230,7 +266,18 @@ class Coordinator(Generic[W]):
             self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
         self.controller.configure_learner()
         self._saved_at = self.learner.decisions
+        self._save_next = time.monotonic() + self.experiment.checkpoint_seconds
         self.workers.start_actors(self.controller, self.experiment, tables)
+
+    def _load_checkpoint(self) -> Checkpoint | None:
+        """The latest checkpoint that can be read, which has to fit the ledger. An older one is used, and told."""
+        checkpoint, reason = latest_state(self._ledger, self._checkpoints)
+        if reason is not None:
+            raise StoreError(f"{self.folder.path}: {reason}")
+        if checkpoint is not None and (fallback := fallen_back(self._ledger, checkpoint)):
+            self.notices.append(fallback)
+            self.faults.note(Fault("damaged_checkpoint", fallback), LEARNER, "an older one is used")
+        return checkpoint
 
     def _continues_exactly(self, checkpoint: Checkpoint) -> bool:
         """The tables can be restored, and since then only settings have changed, which apply from now on. With
@@ -270,7 +317,7 @@ class Coordinator(Generic[W]):
             self._restart(self._lose_learner(gone))
             return
         self._note_loss(gone, learner_name(player), "started again from the checkpoint; the others go on")
-        checkpoint = self._checkpoints.load_latest()
+        checkpoint = self._load_checkpoint()
         after = checkpoint.facts["events"] if checkpoint else 0
 
         def resume() -> None:
@@ -293,13 +340,15 @@ class Coordinator(Generic[W]):
     def _note_loss(self, gone: LearnerGone, name: str, then: str, matches: Sequence[int] = ()) -> None:
         """Note that a learner is gone. Raises if the run cannot go on."""
         fault = gone.fault
-        self._learner_failures += fault.own
+        self._learner_failures += fault.own or fault.kind == "models_unreachable"  # it cannot start without them
         rules = self._written.supervision
-        given_up = fault.kind == "disk" or self._learner_failures >= rules.most_failures
+        given_up = fault.kind in ("disk", "diverged") or self._learner_failures >= rules.most_failures
         ends = given_up or self._stopped()
         self.faults.note(fault, name, "the run ends" if ends else then, pid=gone.pid, matches=matches)
         if fault.kind == "disk":
             raise StoreError(fault.reason)
+        if fault.kind == "diverged":
+            raise Diverged(fault.reason.removeprefix(f"{Diverged.__name__}: "))
         if given_up:
             raise TrainingFailed(
                 f"the learner failed {self._learner_failures} times without reaching a checkpoint, at last "
@@ -318,6 +367,8 @@ class Coordinator(Generic[W]):
             with stop_signals() as stopped:
                 self._stopped = lambda: stopped() or self._orders.stop
                 ended = self._run(watch)
+            with suppress(StoreError, OSError, ValueError, LookupError):  # readers can do without it
+                RunFold.save_of(self.folder)
             return ended
         except KeyboardInterrupt:
             ended = INTERRUPTED
@@ -328,18 +379,50 @@ class Coordinator(Generic[W]):
     def _run(self, watch: Callable[[Any], None] | None) -> str:
         while True:
             try:
-                return self._train(watch)
-            except LearnerGone as gone:
-                self._recover(gone)
-                if self._stopped():  # what was learned since the latest checkpoint is lost
-                    return INTERRUPTED
-            except TrainingFailed:
+                try:
+                    return self._train(watch)
+                except LearnerGone as gone:
+                    self._recover(gone)
+                    if self._stopped():  # what was learned since the latest checkpoint is lost
+                        return INTERRUPTED
+            except TrainingFailed as error:
+                is_sound = not isinstance(error, Diverged)
                 with suppress(LearnerGone, StoreError, OSError):
-                    self._end("stopped", clean=False)
-                raise
+                    if is_sound:
+                        self.save(clean=False, patience_s=self._written.supervision.stop_within_s)
+                with suppress(StoreError, OSError):
+                    self._void_open("stopped")
+                if is_sound:
+                    raise
+                raise Diverged(f"{error}. {self._way_back()}") from error
+            except MissingLedger as error:
+                raise self._rescue(error) from error
             except (StoreError, OSError) as error:
                 self.faults.note(Fault("disk", str(error)), "controller", "the run ends")
                 raise
+
+    def _rescue(self, gone: MissingLedger) -> StoreError:
+        """The ledger was removed or replaced: save, write what it held, and say so. The run ends."""
+        with suppress(LearnerGone, StoreError, OSError):
+            self._end("stopped", clean=True)
+        try:
+            rows = self._ledger.position[0]
+            then = f"the run was saved, and its {rows:,} rows were written again, to {self._ledger.rescue()}"
+        except (StoreError, OSError) as error:
+            then = f"its rows could not be written again: {error}"
+        self.faults.note(Fault("disk", str(gone)), "controller", "the run ends")
+        return StoreError(f"{gone}; {then}")
+
+    def _way_back(self) -> str:
+        """How to go on with a run whose latest update was bad."""
+        saved = None
+        with suppress(StoreError, OSError):
+            saved = self._checkpoints.load_latest()
+        where = "the start, since there is no checkpoint yet" if saved is None else f"{saved.step:,} decisions"
+        return (
+            f"This update was not saved. Go on from {where}, with a lower rate: ludus train --run {self.folder.path} "
+            "--resume --set learner.learning_rate=RATE (league.roles.ROLE.learner.learning_rate if a role has its own)"
+        )
 
     def _train(self, watch: Callable[[Any], None] | None) -> str:
         while True:
@@ -352,7 +435,17 @@ class Coordinator(Generic[W]):
             if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
                 break
         self._end(TIME_LIMIT if reason == TIME_LIMIT else "stopped", clean=True)
+        if reason == FINISHED:
+            self._require_results()
         return reason
+
+    def _require_results(self) -> None:
+        """Raise `TrainingFailed` if all matches of this start are void, although everything was learned."""
+        if self.league.matches.finished == self._finished_before:
+            lost = LossCount(self._events_before).follow(self._ledger)
+            if lost.void:
+                lines = "\n  ".join(lost.lines())
+                raise TrainingFailed(f"the budget is spent, but no match was finished:\n  {lines}")
 
     @property
     def _is_spent(self) -> bool:
@@ -363,6 +456,9 @@ class Coordinator(Generic[W]):
             if self._orders.is_overdue(self.experiment.time_limit_h):
                 raise StopTraining(TIME_LIMIT)
             self._note(self.workers.run_round(finished, training=training))
+            if time.monotonic() - self._looked >= LOOK_EVERY_S:
+                self._ledger.require_in_place()
+                self._looked = time.monotonic()
             self._take_requests()
             self._status.publish()
             if watch is not None:
@@ -377,7 +473,8 @@ class Coordinator(Generic[W]):
             self._statistics |= measured
             self._metrics.append({**self._counters(), "decisions": update.decisions, **measured})
             self._learning.see(update.statistics)
-        if updates and self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
+        by_decisions = self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every
+        if updates and (by_decisions or time.monotonic() >= self._save_next) and self.workers.can_save:
             self.save(clean=False)
 
     def _take_requests(self) -> None:
@@ -399,13 +496,21 @@ class Coordinator(Generic[W]):
 
     def save(self, *, clean: bool, patience_s: float | None = None) -> None:
         """Write a checkpoint. A clean one also holds the tables, where the workers can save them."""
-        self.workers.save(self.league.num_events, clean=clean, patience_s=patience_s)
+        began = time.monotonic()
+        row, chain = self._ledger.position
+        self.workers.save(row, chain.hex(), clean=clean, patience_s=patience_s)
+        note_checkpoint(self._ledger, self._checkpoints, row, chain, self.learner.decisions)
+        took = time.monotonic() - began
+        self._save_next = began + max(self.experiment.checkpoint_seconds, took / LARGEST_SHARE)
         self._saved_at = self.learner.decisions
         self._learner_failures = 0
 
     def _end(self, reason: str, *, clean: bool) -> None:
         """Save, and void the open matches unless their tables are saved."""
         self.save(clean=clean, patience_s=self._written.supervision.stop_within_s if self._stopped() else None)
+        self._void_open(reason)
+
+    def _void_open(self, reason: str) -> None:
         if not self.workers.saves_tables:
             self.controller.void(None, reason)
 
@@ -430,8 +535,13 @@ class Coordinator(Generic[W]):
             "episodes": self.episodes,
             "matches": self.league.matches.finished,
             "restarts": self.restarts,
+            **{name: count for name, count in self._troubles().items() if count},
             **self.workers.numbers(),
         }
+
+    def _troubles(self) -> dict[str, float]:
+        """Counters that are 0 in a healthy run."""
+        return {"void_in_a_row": self.controller.void_in_a_row, "metrics_lost": self._metrics.lost}
 
 
 Training = Coordinator[Any]

@@ -30,7 +30,7 @@ class Fault:
     """A failure of a worker."""
 
     kind: str
-    """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk,
+    """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, diverged, damaged_model, disk,
     models_unreachable, node_lost, ..."""
     reason: str
 

@@ -8,6 +8,7 @@ import pickle
 import re
 import sys
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,6 @@ import numpy as np
 import safetensors
 import safetensors.torch
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from torch import Tensor
 
@@ -30,6 +30,7 @@ from ludus.data.checks import unknown
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.models.policy import join_kinds, weights_of
+from ludus.observe.terminal import SafeConsole
 from ludus.runtime.networks import build_policies, with_each_model
 from ludus.store.checkpoints import Arrays, architecture_digest, canonical
 from ludus.store.downloads import DownloadRules, download, file_digest
@@ -49,7 +50,11 @@ from ludus.store.model_pool import ModelConflict, ModelPool
 WHOLE_FILE = "(top)"
 """The place of weights at the top of a checkpoint."""
 
-_TORCH_STARTS = (b"PK\x03\x04", b"\x80")
+_ZIP_START, _PICKLE_START = b"PK\x03\x04", b"\x80"
+_DEEPEST, _MOST_NAMES = 100, 100_000
+"""Names that are followed in a checkpoint: a group that contains itself, or another one twice, leads to too many."""
+_MOST_SHARED = 4
+"""Weights may be stored once and named several times, but all of them together take no more than this many files."""
 _NEEDED = re.compile(r"(?:GLOBAL|class|function) (\w+(?:\.\w+)+)")
 
 
@@ -62,10 +67,7 @@ class ForeignWeights:
 
     def __init__(self, path: Path, tree: Mapping[str, Any]) -> None:
         self.path = path
-        try:
-            self._tensors = list(_named_tensors(tree, ()))
-        except RecursionError:
-            raise BadCheckpoint(f"{path} holds names inside names without an end: refused") from None
+        self._tensors = _named_tensors(tree, path)
         groups: dict[str, list[Tensor]] = {}
         for names, tensor in self._tensors:
             groups.setdefault(_place(names[:-1]), []).append(tensor)
@@ -98,19 +100,50 @@ class ForeignWeights:
     def arrays(self, place: str) -> Arrays:
         """The same as arrays. Types that numpy does not have, such as bfloat16, become float32."""
         limit = self.path.stat().st_size
-        return {name: _array(name, tensor, limit) for name, tensor in self.tensors(place).items()}
+        arrays: Arrays = {}
+        left = _MOST_SHARED * limit
+        for name, tensor in self.tensors(place).items():
+            arrays[name] = _array(name, tensor, limit)
+            left -= arrays[name].nbytes
+            if left < 0:
+                raise BadCheckpoint(f"tensor {name!r} and those before it claim more than {self.path} holds")
+        return arrays
 
 
 def read_foreign(path: Path) -> ForeignWeights:
     """Open a torch checkpoint or a safetensors file. Their first bytes tell them apart."""
     with path.open("rb") as file:
         start = file.read(4)
-    if start.startswith(_TORCH_STARTS):
+    if start.startswith(_ZIP_START):
+        _require_stored(path)
+    if start.startswith((_ZIP_START, _PICKLE_START)):
         return ForeignWeights(path, _read_checkpoint(path))
     try:
         return ForeignWeights(path, safetensors.torch.load_file(path))
     except safetensors.SafetensorError as error:
         raise BadCheckpoint(f"{path} is neither a torch checkpoint nor a safetensors file: {error}") from error
+
+
+def _require_stored(path: Path) -> None:
+    """Raises `BadCheckpoint` for an archive that unpacks to more than it takes. torch.save compresses nothing."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries, comment = archive.infolist(), archive.comment
+    except OSError:
+        raise
+    except Exception as error:  # damaged or hostile bytes may raise anything
+        raise BadCheckpoint(f"{path} is a damaged archive: {error}") from None
+    if comment:  # torch might find another list of contents behind it than this one
+        raise BadCheckpoint(f"{path} is an archive with a comment, which no torch checkpoint has: refused")
+    size = path.stat().st_size
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise BadCheckpoint(
+                f"{path} holds {entry.filename!r} compressed, {entry.file_size:,} bytes in {entry.compress_size:,}; "
+                "torch.save compresses nothing: refused unread"
+            )
+    if (claimed := sum(entry.file_size for entry in entries)) > size:
+        raise BadCheckpoint(f"{path} claims to hold {claimed:,} bytes, but has {size:,}: refused unread")
 
 
 def _read_checkpoint(path: Path) -> Mapping[str, Any]:
@@ -136,13 +169,22 @@ def _read_checkpoint(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _named_tensors(node: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+def _named_tensors(tree: Mapping[Any, Any], path: Path) -> list[tuple[tuple[str, ...], Tensor]]:
     """Tensors that are reached by names alone. An optimiser's state is numbered, so it is left out."""
-    for key, value in node.items():
-        if isinstance(key, str) and isinstance(value, Tensor):
-            yield (*path, key), value
-        elif isinstance(key, str) and isinstance(value, Mapping):
-            yield from _named_tensors(value, (*path, key))
+    found: list[tuple[tuple[str, ...], Tensor]] = []
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), tree)]
+    followed = 0
+    while waiting:
+        names, value = waiting.pop()
+        followed += 1
+        if len(names) > _DEEPEST or followed > _MOST_NAMES:
+            raise BadCheckpoint(f"{path} holds names inside names without an end: refused")
+        if isinstance(value, Tensor):
+            found.append((names, value))
+        elif isinstance(value, Mapping):
+            below = [((*names, key), item) for key, item in value.items() if isinstance(key, str)]
+            waiting += reversed(below)
+    return found
 
 
 def _place(names: tuple[str, ...]) -> str:
@@ -285,7 +327,7 @@ def _say(text: str) -> None:
 def _progress() -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar, if there is a terminal."""
     columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+    with Progress(*columns, console=SafeConsole(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -191,6 +191,7 @@ class LocalLauncher:
     def look(self) -> None:
         """Called in every round."""
         self.heartbeats.look()
+        self._guard.look()
         self._logs.look()
 
     def close(self) -> None:

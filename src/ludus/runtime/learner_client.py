@@ -13,6 +13,7 @@ from ludus.system.process import BadMessage, PeerGone, WorkerProcess, receive, s
 from ludus.workers.messages import (
     Configure,
     Failed,
+    Forget,
     FromLearner,
     Learned,
     Publish,
@@ -37,6 +38,9 @@ class LearnerGone(Exception):  # noqa: N818
 
 class RemoteLearner:
     """The learner of another process: what it has reported so far, and requests to it."""
+
+    unforgotten: frozenset[int] = frozenset()
+    """Actors that it has yet to forget: none, because requests are waited for."""
 
     def __init__(
         self,
@@ -186,6 +190,8 @@ class RemoteLearners:
         self._spent = spent
         self._resume: dict[str, Callable[[], None]] = {}
         """By player whose learner is being started again: called as soon as it is ready."""
+        self._missed: dict[str, list[Forget]] = {player: [] for player in members}
+        """By player: actors that its learner has to forget once it is ready."""
         self.updates: list[tuple[int, dict[str, float]]] = []
 
     def replace(self, player: str, learner: RemoteLearner, resume: Callable[[], None]) -> None:
@@ -212,11 +218,15 @@ class RemoteLearners:
 
     def ask(self, request: ToLearner, patience_s: float | None = None) -> Any:
         """Ask all of them; they work on it at the same time. If one is gone, the others do so all the same: it
-        starts again alone, and nobody repeats the request."""
+        starts again alone, and nobody repeats the request. One that is being started again is waited for, unless it
+        can do the request later."""
         asked: list[RemoteLearner] = []
         gone: list[LearnerGone] = []
         answer = None
-        for player in self._members:
+        for player, member in self._members.items():
+            if isinstance(request, Forget) and not member.is_ready:
+                self._missed[player].append(request)
+                continue
             try:
                 asked.append(self._ready(player))
             except LearnerGone as error:
@@ -258,9 +268,24 @@ class RemoteLearners:
         return member
 
     def _go_on(self, player: str) -> None:
+        missed = self._missed[player]
+        while missed:
+            self._members[player].ask(missed[0])
+            del missed[0]
         resume = self._resume.pop(player, None)
         if resume is not None:
             resume()
+
+    @property
+    def unforgotten(self) -> frozenset[int]:
+        """Actors that a learner has yet to forget. Until then no other actor may take their place: it would write into
+        the rings that the learner is about to clear."""
+        return frozenset(request.actor for missed in self._missed.values() for request in missed)
+
+    @property
+    def is_ready(self) -> bool:
+        """None of them is being started again."""
+        return all(member.is_ready for member in self._members.values())
 
     @property
     def stopping(self) -> str | None:

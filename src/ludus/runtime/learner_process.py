@@ -330,7 +330,7 @@ class LearnerProcess:
             send(self._control, Published(self.learner.freeze(request.player, parent)))
             return
         if isinstance(request, Save):
-            self._save(request.events)
+            self._save(request)
         else:
             self._followers.order(request)
             self._rank.obey(request)
@@ -340,12 +340,13 @@ class LearnerProcess:
         self._followers.wait()
         send(self._control, Done())
 
-    def _save(self, events: int) -> None:
+    def _save(self, request: Save) -> None:
         self._followers.order(Compare())
         self.learner.compare()
         arrays, facts = self.learner.save()
         named = {f"learner/{name}": array for name, array in arrays.items()}
-        self._checkpoints.save(self.learner.decisions, named, {"learner": facts, "events": events})
+        ledger = {"events": request.events, "chain": request.chain}
+        self._checkpoints.save(self.learner.decisions, named, {"learner": facts, **ledger})
 
 
 def part_of_checkpoint(player: str) -> str:

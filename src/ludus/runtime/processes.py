@@ -7,7 +7,8 @@ again from the latest checkpoint; one that trains a single player is started aga
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Container, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -114,6 +115,7 @@ class ProcessWorkers:
         checkpoint: Checkpoint | None,
     ) -> None:
         """The process loads the checkpoint itself."""
+        self._remove_parts(players if experiment.learner.placement == "per_player" else ())
         self.group.prepare(players, own_parts(experiment), start=start, spent=spent)
         self.group.start_learners()
         if experiment.learner.placement == "per_player":
@@ -153,7 +155,7 @@ class ProcessWorkers:
         if self.learner.stopping is not None:
             raise StopTraining(self.learner.stopping)
         self._supervisor.resize(self._wanted_actors)
-        self.group.start_due()
+        self.group.start_due(self.learner.unforgotten)
         slots = {process.control: slot for slot, process in self.group.working()}
         learners = [process.control for process in self.group.learners.values()]
         for ready in wait([*slots, *learners], timeout=WAIT_S):
@@ -229,7 +231,8 @@ class ProcessWorkers:
                 self._controller.report(request.result)
             else:
                 sides = self._controller.league.matches.find(request.match_id).match.sides
-                self._controller.void_match(request.match_id, request.reason)
+                by_game = request.kind != "models_unreachable"
+                self._controller.void_match(request.match_id, request.reason, by_game=by_game)
         except (ValueError, LookupError) as error:
             self._supervisor.replace(slot, Fault("bad_result", str(error)))
             return False
@@ -245,16 +248,21 @@ class ProcessWorkers:
 
     # --- saving and ending ---
 
-    def save(self, num_events: int, *, clean: bool, patience_s: float | None) -> None:
+    @property
+    def can_save(self) -> bool:
+        """Checkpoints have all players; one whose learner is being started again would be waited for."""
+        return self.learner.is_ready
+
+    def save(self, num_events: int, chain: str, *, clean: bool, patience_s: float | None) -> None:
         """The learner writes the checkpoint. Without one (a run stopped while it started again) the latest
         checkpoint stays."""
         if self.group.learner is None:
             return
-        self.learner.ask(Save(num_events), patience_s)
+        self.learner.ask(Save(num_events, chain), patience_s)
         if isinstance(self.learner, RemoteLearners):
-            self._join_checkpoints(num_events)
+            self._join_checkpoints(num_events, chain)
 
-    def _join_checkpoints(self, num_events: int) -> None:
+    def _join_checkpoints(self, num_events: int, chain: str) -> None:
         """Learners of single players have each written their part: make the same checkpoint of them as one learner
         for all writes, so that a run can go on with either placement."""
         arrays: Arrays = {}
@@ -265,7 +273,13 @@ class ProcessWorkers:
             arrays |= part.arrays
             facts |= part.facts["learner"]
         checkpoints = self._folder.checkpoints(CHECKPOINT)
-        checkpoints.save(self.learner.decisions, arrays, {"learner": facts, "events": num_events})
+        checkpoints.save(self.learner.decisions, arrays, {"learner": facts, "events": num_events, "chain": chain})
+
+    def _remove_parts(self, players: Container[str]) -> None:
+        """Remove the parts of checkpoints of other players: they have left, or one learner trains all again."""
+        for part in self._folder.checkpoints(CHECKPOINT).folder.parent.glob(part_of_checkpoint("*")):
+            if part.name.removeprefix(part_of_checkpoint("")) not in players:
+                shutil.rmtree(part)
 
     def end(self) -> None:
         self.group.kill_all()

@@ -34,7 +34,7 @@ from ludus.workers.worker import Worker
 class SerialWorkers:
     """One learner and one actor that take turns in this process."""
 
-    saves_tables = True
+    saves_tables = can_save = True
     restarts = 0
 
     def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
@@ -143,12 +143,12 @@ class SerialWorkers:
 
     # --- saving and ending ---
 
-    def save(self, num_events: int, *, clean: bool, patience_s: float | None) -> None:
+    def save(self, num_events: int, chain: str, *, clean: bool, patience_s: float | None) -> None:
         """A clean checkpoint holds the tables too, so that a resume continues exactly here; after any other one a
         resume starts new matches. A run that was stopped before its actor started again has no tables."""
         arrays, facts = self.learner.save()
         saved = {f"learner/{name}": array for name, array in arrays.items()}
-        all_facts: dict[str, Any] = {"learner": facts, "events": num_events}
+        all_facts: dict[str, Any] = {"learner": facts, "events": num_events, "chain": chain}
         if clean and self._actor is not None:
             actor_arrays, all_facts["actor"] = self._actor.save()
             all_facts["buffers"] = self.learner.save_buffers()
@@ -171,6 +171,7 @@ class SerialWorkers:
             self._experiment,
             budget=1,
             checkpoint_every=1,
+            checkpoint_seconds=1.0,
             middleware=(),
             supervision=Supervision(),
             trial=None,

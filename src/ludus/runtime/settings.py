@@ -83,6 +83,7 @@ def require_trainable(written: Experiment, league: League) -> None:
     """Refuse settings with which a learning player could not go on: those of all with its own ones on top,
     also once it has taken over what its population searches for."""
     now = with_rules(written, league)
+    stacked: dict[str, LearnerConfig] = {}
     for player, standing in league.standings.items():
         view = now.of_role(standing.player.role)
         settings = league.settings_of(player)
@@ -91,13 +92,35 @@ def require_trainable(written: Experiment, league: League) -> None:
         tried = [{space.path: value} for space in searched for value in space.examples()]
         for taken_over in ({}, *tried):
             try:
-                algorithm, _, _ = configured(view, later_settings(settings, taken_over))
+                algorithm, learner, _ = configured(view, later_settings(settings, taken_over))
             except ConfigError as error:
                 own = ", ".join(league.own_settings(player)) or "nothing"
                 raise ConfigError(
                     f"{player} could not go on: {error} (of its own it has {own}: --player {player})"
                 ) from None
             _require_references(written.of_role(standing.player.role).algorithm, algorithm)
+            stacked[f"{player} with {taken_over}" if taken_over else player] = learner
+    if written.runtime == "device":
+        require_one_stack(stacked)
+
+
+OF_STACK = ("batch_size", "minibatch_size", "epochs", "max_gradient_norm", "adam_beta1", "adam_beta2", "adam_epsilon")
+"""Settings of the learner that players trained in one stack share."""
+
+
+def require_one_stack(learners: Mapping[str, LearnerConfig]) -> None:
+    """Refuse learning players, by name, that the device runtime cannot train together."""
+    if not learners:
+        return
+    (first, shared), *others = learners.items()
+    for name, learner in others:
+        for setting in OF_STACK:
+            own, wanted = getattr(learner, setting), getattr(shared, setting)
+            if own != wanted:
+                raise ConfigError(
+                    f"learner.{setting} is {own} of {name} and {wanted} of {first}: the device runtime trains all "
+                    "players in one stack with the same value"
+                )
 
 
 def checked_settings(now: Experiment, texts: Mapping[str, str], player: str | None = None) -> Settings:

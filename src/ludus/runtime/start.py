@@ -22,6 +22,7 @@ from ludus.runtime.assemble import (
     num_learners,
 )
 from ludus.runtime.coordinator import Training
+from ludus.runtime.device import device_training
 from ludus.runtime.edits import REFUSALS, Editor
 from ludus.runtime.imported_models import (
     Fit,
@@ -57,7 +58,7 @@ def require_cluster_for(address: str | None, runtime: str) -> None:
 
 
 def require_ray_for(runtime: str) -> None:
-    """Refuse a run of another machine that was trained on Ray, where Ray is not installed."""
+    """Refuse to train on Ray where it is not installed, before anything is written."""
     if runtime == "ray" and find_spec("ray") is None:
         raise ConfigError(
             f"this would train on Ray, but Ray is not installed: take --runtime local, or {install_command('ray')}"
@@ -83,6 +84,8 @@ def training_of(
             host = stack.enter_context(run_services(experiment, folder))
             if experiment.runtime == "serial":
                 training = serial_training(experiment, folder, service_status=lambda: workers_of(host))
+            elif experiment.runtime == "device":
+                training = device_training(experiment, folder, service_status=lambda: workers_of(host))
             else:
                 actors = num_actors or default_actors(experiment)
                 training = local_training(experiment, folder, actors, service_status=lambda: workers_of(host))
@@ -257,8 +260,7 @@ def edit_stopped(folder: RunFolder, edit: AnyEdit) -> EditAnswer:
     written = load_experiment(folder)
     league = new_league(written)
     with folder.ledger() as ledger:  # a run that has never started gets its ledger here
-        for _, event in ledger.replay():
-            league.apply(event)
+        ledger.fold(league.apply)
         now = effective(written, league)
         controller = new_controller(now, folder, league, ledger, StoppedLearner(now, folder, league))
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +133,11 @@ class WorkerGroup:
         name = learner_name(player) if player else LEARNER
         self.learners[player] = self._spawn(name, index, self.learner_starts[player], player)
 
-    def start_due(self) -> None:
-        """Start the workers of empty slots whose back-off is over."""
+    def start_due(self, not_yet: Container[int] = ()) -> None:
+        """Start the workers of empty slots whose back-off is over, but for these."""
         now = time.monotonic()
         for slot in self.slots:
-            due = slot.taken and slot.process is None and slot.start_at <= now
+            due = slot.taken and slot.process is None and slot.start_at <= now and slot.index not in not_yet
             if due and self.launcher.has_room(slot.index):
                 slot.attempts += 1
                 slot.started = time.time()

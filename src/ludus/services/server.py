@@ -16,6 +16,7 @@ from typing import Any
 from ludus.data.checks import did_you_mean
 from ludus.services import wire
 from ludus.services.endpoints import BadFrame, Endpoint, endpoints_of
+from ludus.system.network import Strangers
 
 HELLO_WITHIN_S = 10.0  # a connection that stays silent for this long is closed
 
@@ -36,6 +37,7 @@ class Server:
         }
         self._server: asyncio.Server | None = None
         self._peers: set[_Peer] = set()
+        self._strangers = Strangers()
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def start(self, listening: socket.socket) -> None:
@@ -118,9 +120,11 @@ class _Peer(asyncio.BufferedProtocol):
         self._server._peers.add(self)
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(HELLO_WITHIN_S, transport.abort)
+        self._server._strangers.add(self, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._patience.cancel()
+        self._server._strangers.remove(self)
         self._server._peers.discard(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -147,6 +151,7 @@ class _Peer(asyncio.BufferedProtocol):
         else:
             self._welcome = True
             self._patience.cancel()
+            self._server._strangers.remove(self)
             self._frames.most_bytes = wire.MOST_BYTES
             self.send(wire.ServiceWelcome(self._server.name, self._server.facts))
 

@@ -105,6 +105,7 @@ class Checkpoint:
     arrays: Arrays
     facts: dict[str, Any]
     damaged: tuple[str, ...] = ()  # file names of newer checkpoints that could not be read
+    name: str = ""  # of its file
 
 
 class Checkpoints:
@@ -125,6 +126,8 @@ class Checkpoints:
         text = json.dumps(msgspec.to_builtins(dict(facts)))  # msgspec lacks the large integers of random states
         metadata = {"format": _FORMAT, "step": str(step), "facts": text}
         metadata["digest"] = content_digest(content, *metadata.values())
+        if self.folder.parent.parent.is_dir():  # a person may have removed the checkpoints of a run
+            make_folder(self.folder)
         files = self._files()
         path = self.folder / f"{_serial(files[-1]) + 1 if files else 1:06d}-{step}.safetensors"
         atomic_write(path, encode_tensors(content, metadata))
@@ -136,18 +139,26 @@ class Checkpoints:
         damaged: dict[Path, str] = {}
         for path in reversed(self._files()):
             try:
-                step, arrays, facts = _read(path)
+                step, arrays, facts = read_checkpoint(path)
             except (BadTensorFile, OSError) as error:
                 damaged[path] = str(error)
                 continue
             self._damaged.update(damaged)
-            return Checkpoint(step=step, arrays=arrays, facts=facts, damaged=tuple(path.name for path in damaged))
+            return Checkpoint(
+                step=step, arrays=arrays, facts=facts, damaged=tuple(path.name for path in damaged), name=path.name
+            )
         if damaged:
             reasons = "; ".join(f"{path.name}: {reason}" for path, reason in damaged.items())
             raise DamagedCheckpoints(
                 f"no checkpoint in {self.folder} opens ({reasons}); restore one or remove them all"
             )
         return None
+
+    @property
+    def newest(self) -> str | None:
+        """The name of the newest file, whether it can be read or not; None without any."""
+        files = self._files()
+        return files[-1].name if files else None
 
     def _files(self) -> list[Path]:
         files = [path for path in self.folder.glob("*-*.safetensors") if path.name.split("-")[0].isdecimal()]
@@ -166,7 +177,8 @@ def _serial(path: Path) -> int:
     return int(path.name.split("-")[0])
 
 
-def _read(path: Path) -> tuple[int, Arrays, dict[str, Any]]:
+def read_checkpoint(path: Path) -> tuple[int, Arrays, dict[str, Any]]:
+    """The step, arrays and facts of a checkpoint's file, compared with its digest."""
     arrays, metadata = read_tensors(path)
     digest = metadata.pop("digest", None)
     try:

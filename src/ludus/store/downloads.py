@@ -6,14 +6,16 @@ import hashlib
 import http.client
 import os
 import re
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -21,7 +23,8 @@ import msgspec
 from ludus.store.files import UNREADABLE, StoreError, atomic_write, exclusive, make_folder, sync_folder
 
 SCHEMES = ("http", "https")
-TIMEOUT_S = 30.0  # seconds without data after which a server is given up
+TIMEOUT_S = 30.0  # seconds without data after which a server is given up; also for the head of an answer as a whole
+SLOWEST = 1_000.0  # bytes a second, on average after `TIMEOUT_S`: with less, a server is given up
 _SMALL = 1 << 20
 _CHUNK = 1 << 20
 _RETRIED_CODES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -102,6 +105,20 @@ def download(
     return Download(path=path, sha256=found, checked_by=checked_by)
 
 
+class _Pace:
+    """Gives up a server that sends a little now and then, and so never runs into a timeout."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._began = time.monotonic()
+        self._timeout_s = timeout_s
+
+    def require(self, received: int) -> None:
+        """Raises `BrokenOffError` if these bytes have taken too long."""
+        passed = time.monotonic() - self._began
+        if passed > self._timeout_s and received < passed * SLOWEST:
+            raise BrokenOffError(f"the server is too slow: {received:,} bytes in {passed:.0f} s")
+
+
 class _Part:
     """A partial download."""
 
@@ -180,12 +197,14 @@ class _Part:
             raise BrokenOffError(f"the connection ended after {size:,} of {length:,} bytes")
 
     def _copy(self, answer: http.client.HTTPResponse, file: IO[bytes], size: int, length: int | None) -> int:
+        pace, before = _Pace(self._rules.timeout_s), size
         while True:
             with network(self.url):
                 chunk = answer.read1(_CHUNK)
             if not chunk:
                 break
             size += len(chunk)
+            pace.require(size - before)
             if size > self._rules.max_bytes:
                 self.remove()
                 raise DownloadError(f"{self.url} has more than the limit of {self._rules.max_bytes:,} bytes")
@@ -281,8 +300,11 @@ def fetch_text(url: str, timeout_s: float = TIMEOUT_S) -> str:
     """Fetch a small text file."""
     require_web(url)
     try:
+        pace, content = _Pace(timeout_s), b""
         with network(url), open_web(url, {}, timeout_s) as answer:
-            content: bytes = answer.read(_SMALL + 1)
+            while len(content) <= _SMALL and (chunk := answer.read1(_CHUNK)):
+                content += chunk
+                pace.require(len(content))
     except BrokenOffError as error:
         raise DownloadError(f"{url} cannot be read: {error}") from error
     if len(content) > _SMALL:
@@ -294,9 +316,78 @@ def fetch_text(url: str, timeout_s: float = TIMEOUT_S) -> str:
 
 
 def open_web(url: str, headers: dict[str, str], timeout_s: float) -> http.client.HTTPResponse:
+    """Raises TimeoutError if the head of the answer, or those of redirects, take longer than `timeout_s` together."""
     request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **headers})
-    answer: http.client.HTTPResponse = urllib.request.build_opener(_SafeRedirects).open(request, timeout=timeout_s)
+    connected = _Connected()
+    too_slow = threading.Timer(timeout_s, connected.hang_up)
+    too_slow.start()
+    try:
+        opener = urllib.request.build_opener(_SafeRedirects, _Web(connected), _SecureWeb(connected))
+        answer: http.client.HTTPResponse = opener.open(request, timeout=timeout_s)
+    except (OSError, http.client.HTTPException) as error:
+        if connected.hung_up:
+            raise TimeoutError from error
+        raise
+    finally:
+        too_slow.cancel()
+        connected.close()
+    if connected.hung_up:  # the end of the connection passes for the end of the head
+        answer.close()
+        raise TimeoutError
     return answer
+
+
+class _Connected:
+    """The sockets of a request. A timer hangs them up: the timeout of a socket begins again with every byte. They are
+    duplicates, because TLS takes the sockets themselves over."""
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+        self.hung_up = False
+
+    def connect(self, *args: Any, **options: Any) -> socket.socket:
+        connected = socket.create_connection(*args, **options)
+        self._sockets.append(connected.dup())
+        return connected
+
+    def hang_up(self) -> None:
+        self.hung_up = True
+        for connected in self._sockets:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for connected in self._sockets:
+            connected.close()
+
+    def through(self, kind: type[http.client.HTTPConnection]) -> Callable[..., http.client.HTTPConnection]:
+        """Connections of this kind, with sockets that can be hung up."""
+
+        def make(*args: Any, **options: Any) -> http.client.HTTPConnection:
+            connection: Any = kind(*args, **options)
+            connection._create_connection = self.connect
+            made: http.client.HTTPConnection = connection
+            return made
+
+        return make
+
+
+class _Web(urllib.request.HTTPHandler):
+    def __init__(self, connected: _Connected) -> None:
+        super().__init__()
+        self._make: Any = connected.through(http.client.HTTPConnection)
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._make, req)
+
+
+class _SecureWeb(urllib.request.HTTPSHandler):
+    def __init__(self, connected: _Connected) -> None:
+        super().__init__()
+        self._make: Any = connected.through(http.client.HTTPSConnection)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._make, req)
 
 
 @contextmanager

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shutil
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +19,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of decoding bytes that are not valid JSON, whether damaged or malicious."""
 
 _ASIDE_PATTERN = "." + "[0-9a-f]" * 16 + ".tmp"
+_STAGE_PATTERN = "." + "[0-9a-f]" * 16 + ".new"
 _LONGEST_NAME_BYTES = 200  # leaves room for suffixes: file systems allow 255 bytes
 
 
@@ -28,10 +31,11 @@ class BadName(StoreError, ValueError):  # noqa: N818
     """A name that no file can have."""
 
 
-def atomic_write(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Replace a file: readers, and with `sync` a power cut, leave either the old file or the new one."""
+def atomic_write(path: Path, content: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
+    """Replace a file: readers, and with `sync` a power cut, leave either the old file or the new one. `mode`: who may
+    use the file, less what the umask takes away."""
     try:
-        descriptor, aside = _open_aside(path.parent)
+        descriptor, aside = _open_aside(path.parent, mode)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
@@ -85,6 +89,36 @@ def clean_temporaries(folder: Path) -> list[Path]:
 
 
 @contextmanager
+def new_stage(folder: Path) -> Iterator[Path]:
+    """A hidden folder to build something in. The caller renames it in the block, else it is removed after it."""
+    while True:
+        stage = folder / f".{secrets.token_hex(8)}.new"
+        stage.mkdir()
+        descriptor = os.open(stage, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if stage.is_dir():
+            break
+        os.close(descriptor)  # removed before it was locked: it looked like a dead process's
+    try:
+        yield stage
+        sync_folder(folder)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        os.close(descriptor)
+
+
+def is_in_stage(path: str) -> bool:
+    return any(fnmatch(part, _STAGE_PATTERN) for part in Path(path).parts)
+
+
+def remove_stages(folder: Path) -> None:
+    """Remove the stages of dead processes in `folder`."""
+    for stage in folder.glob(_STAGE_PATTERN):
+        with suppress(StoreError, OSError), locked(stage):
+            shutil.rmtree(stage)
+
+
+@contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Wait for the lock of the file `path` and hold it. The system releases it when the process dies."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -128,11 +162,11 @@ def safe_name(name: str, what: str) -> str:
     return escaped
 
 
-def _open_aside(folder: Path) -> tuple[int, Path]:
+def _open_aside(folder: Path, mode: int) -> tuple[int, Path]:
     """Open a new file in `folder`, locked so that `clean_temporaries` knows that its writer is alive."""
     while True:
         aside = folder / f".{secrets.token_hex(8)}.tmp"
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor, aside

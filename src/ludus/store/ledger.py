@@ -1,23 +1,28 @@
 """The ledger: every event of a run in order. An append returns only after its events are synced to disk. Each issued
-match gets exactly one terminal row, finished or void. The league is a fold over these rows."""
+match gets exactly one terminal row, finished or void. The league is a fold over these rows. Each row carries a digest
+of itself and the row before it, so that a changed, missing or moved row is found when it is read."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, MatchLeased, MatchVoid
-from ludus.store.files import UNREADABLE, StoreError
+from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, MatchLeased, MatchVoid, Settings
+from ludus.store.files import UNREADABLE, StoreError, sync_folder
 
 APPLICATION_ID = int.from_bytes(b"Ludu", "big")
-SCHEMA_VERSION = 2  # 2: settings name classes by their public names
+SCHEMA_VERSION = 3  # 3: rows carry checksums
+UNCHAINED_VERSION = 2  # 2: settings name classes by their public names
+GENESIS = bytes(16)  # the digest before row 1
 
 _ISSUED = "kind = 'match_issued'"
 _ENDED = "kind IN ('match_finished', 'match_void')"
@@ -32,16 +37,22 @@ _ENDS = (
     f" WHERE ended.seq > ? AND ended.{_ENDED} ORDER BY ended.seq LIMIT ?"
 )
 _PRESENCE = "kind IN ('player_absent', 'player_returned', 'player_removed')"
+_ROWS = (  # cast, so that a damaged cell comes back as bytes of any content and the row can be named
+    "SELECT seq, CAST(kind AS BLOB), CAST(match_id AS BLOB), CAST(body AS BLOB), CAST(chain AS BLOB)"
+    " FROM rows WHERE seq >= ? ORDER BY seq LIMIT ?"
+)
 _SCHEMA = (
     "CREATE TABLE rows (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " kind TEXT NOT NULL, match_id INTEGER NULL, body BLOB NOT NULL)",
+    " kind TEXT NOT NULL, match_id INTEGER NULL, body BLOB NOT NULL, chain BLOB NOT NULL)",
+    "CREATE TABLE latest_checkpoint (id INTEGER PRIMARY KEY CHECK (id = 1), body BLOB NOT NULL, digest BLOB NOT NULL)",
     f"CREATE UNIQUE INDEX issued_once ON rows (match_id) WHERE {_ISSUED}",
     f"CREATE UNIQUE INDEX ended_once ON rows (match_id) WHERE {_ENDED}",
     "CREATE TRIGGER never_changed BEFORE UPDATE ON rows BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
     "CREATE TRIGGER never_removed BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
 )
+_IGNORE_SCHEMA = "PRAGMA writable_schema = ON"  # SQLite then skips descriptions that it cannot read
 _BUSY_TIMEOUT_S = 30.0
-_PAGE_ROWS = 4096
+PAGE_ROWS = 4096
 
 _CAUSES = {
     "SQLITE_FULL": "the disk is full; free some space, nothing was half written",
@@ -51,11 +62,28 @@ _CAUSES = {
     "SQLITE_BUSY": "another process is writing it",
     "SQLITE_NOTADB": "it is not a ledger of ludus but some other file",
     "SQLITE_CORRUPT": "it is damaged",
+    "SQLITE_ERROR": "its tables are not those of a ledger",
 }
+_DAMAGE = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 
 
 class LedgerError(StoreError):
     """The ledger cannot be opened, read or written. A failed write leaves it unchanged."""
+
+
+class DamagedLedger(LedgerError):  # noqa: N818
+    """Rows that were changed or lost on disk, or that do not follow from the rows before them."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"ledger {path}: {what}; `ludus doctor {path.parent}` tells what is whole and how to keep it")
+
+
+class MissingLedger(LedgerError):  # noqa: N818
+    """The ledger was removed or replaced."""
+
+
+class RefusedEvent(DamagedLedger, ValueError):  # noqa: N818
+    """A whole row that the fold of the rows before it does not accept."""
 
 
 class InvalidEvent(LedgerError, ValueError):  # noqa: N818
@@ -82,12 +110,26 @@ class DuplicateResult(LedgerError):  # noqa: N818
         )
 
 
+class CheckpointNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ledger knows of the latest checkpoint. The checkpoint holds the row and its digest as well."""
+
+    name: str
+    row: int
+    """The last row when the checkpoint was made."""
+    chain: str
+    """Its digest, in hexadecimal digits."""
+    decisions: int
+    """That all learning players together had trained on."""
+
+
 class Ledger:
     """One SQLite file in WAL mode. Threads may share an instance, other processes read while it writes."""
 
-    def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: str | Path, *, read_only: bool = False, salvage: bool = False) -> None:
+        """`salvage`: to read rows although the descriptions of other tables and indices are damaged."""
         self.path = Path(path)
         self._read_only = read_only
+        self._salvage = salvage
         self._lock = threading.RLock()
         self._encoder = msgspec.json.Encoder()
         self._decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
@@ -97,6 +139,7 @@ class Ledger:
             self._connection = self._connect()
             try:
                 self._prepare()
+                self._file = _identity(self.path)
             except BaseException:
                 self._connection.close()
                 raise
@@ -107,18 +150,109 @@ class Ledger:
         if not rows:
             return []
         with self._transaction():
-            return [self._insert(event, body) for event, body in rows]
+            return self._insert(rows)
 
-    def tail(self, after: int, limit: int = _PAGE_ROWS) -> list[tuple[int, AnyEvent]]:
-        """Up to `limit` rows after row `after`."""
-        found = self._query("SELECT seq, body FROM rows WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
-        return [(seq, self._decode(seq, body)) for seq, body in found]
+    def tail(self, after: int, limit: int = PAGE_ROWS) -> list[tuple[int, AnyEvent]]:
+        """Up to `limit` rows after row `after`. Raises `DamagedLedger` for rows that do not match their checksums."""
+        return [(seq, self._decode(seq, body)) for seq, body in self._checked(after, limit)]
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, AnyEvent]]:
         """All rows after row `after`, in order. They are read in pages, so that no writer waits."""
         while page := self.tail(after):
             yield from page
             after = page[-1][0]
+
+    def fold(self, apply: Callable[[AnyEvent], None], after: int = 0) -> int:
+        """Apply all events after row `after`; returns the last row. Raises `RefusedEvent` for the first event that
+        `apply` does not accept."""
+        for row, event in self.replay(after):
+            try:
+                apply(event)
+            except (ValueError, LookupError, TypeError, ArithmeticError, AssertionError) as error:
+                what = f"row {row} ({_kind(event)}) does not follow from the rows before it: {error}"
+                raise RefusedEvent(self.path, what) from error
+            after = row
+        return after
+
+    def verify(self, after: int = 0) -> int:
+        """Compare all rows after row `after` with their checksums, without decoding them; returns the last row."""
+        while page := self._checked(after, PAGE_ROWS):
+            after = page[-1][0]
+        return after
+
+    def check(self) -> None:
+        """Check the whole file: its pages, its indices, and every row."""
+        [(verdict,), *_] = self._query("PRAGMA integrity_check(1)")
+        if verdict != "ok":
+            self.verify()  # names the row, if it is a row
+            raise DamagedLedger(self.path, f"it is damaged ({' '.join(str(verdict).split())})")
+        self.verify()
+
+    @property
+    def position(self) -> tuple[int, bytes]:
+        """The last row and its digest."""
+        found = self._query("SELECT seq, CAST(chain AS BLOB) FROM rows ORDER BY seq DESC LIMIT 1")
+        return found[0] if found else (0, GENESIS)
+
+    def chain_at(self, row: int) -> bytes | None:
+        """The digest of a row; None if there is no such row."""
+        if row == 0:
+            return GENESIS
+        found = self._query("SELECT CAST(chain AS BLOB) FROM rows WHERE seq = ?", (row,))
+        return found[0][0] if found else None
+
+    def note_checkpoint(self, note: CheckpointNote) -> None:
+        """Remember the latest checkpoint. It is no event: when a run saves does not change its league."""
+        body = self._encoder.encode(note)
+        with self._transaction():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO latest_checkpoint (id, body, digest) VALUES (1, ?, ?)", (body, _digest(body))
+            )
+
+    def latest_checkpoint(self) -> CheckpointNote | None:
+        found = self._query("SELECT CAST(body AS BLOB), CAST(digest AS BLOB) FROM latest_checkpoint")
+        if not found:
+            return None
+        [(body, digest)] = found
+        if digest != _digest(body):
+            raise DamagedLedger(self.path, "what it says of the latest checkpoint does not match its checksum")
+        return msgspec.json.decode(body, type=CheckpointNote)
+
+    def require_in_place(self) -> None:
+        """Raise `MissingLedger` if the file that is open here is no longer the one at its path."""
+        if _identity(self.path) != self._file:
+            how = "was replaced by another file" if self.path.exists() else "was removed"
+            raise MissingLedger(f"ledger {self.path} {how} while the run was using it")
+
+    def copy_rows(self, source: Path, last: int) -> None:
+        """Copy the rows of another ledger up to row `last`, and its checkpoint, into this one, which is new."""
+        with self._lock, self._named_errors():
+            self._connection.execute(_IGNORE_SCHEMA)
+            self._connection.execute("ATTACH ? AS source", (f"{source.resolve().as_uri()}?mode=ro",))
+            with self._transaction():
+                # A limit, so that the page after the last row, which may be damaged, is not touched.
+                self._connection.execute("INSERT INTO rows SELECT * FROM source.rows ORDER BY seq LIMIT ?", (last,))
+                with suppress(sqlite3.DatabaseError):
+                    self._connection.execute("INSERT INTO latest_checkpoint SELECT * FROM source.latest_checkpoint")
+            self._connection.execute("DETACH source")
+            self._connection.execute("PRAGMA writable_schema = OFF")
+        self.check()
+
+    def rescue(self) -> Path:
+        """Write everything that this connection still sees to the path of the ledger, or beside it if another file is
+        there now, and close the connection; returns where it is."""
+        target = self.path.with_name("ledger.rescued.db") if self.path.exists() else self.path
+        aside = target.with_name(f".{target.name}.rescue")
+        aside.unlink(missing_ok=True)
+        with self._lock, self._named_errors(), closing(sqlite3.connect(aside)) as copy:
+            self._connection.backup(copy)
+        self.close()
+        if target == self.path:  # a log that is left of the removed file would be applied to the new one
+            for end in ("-wal", "-shm"):
+                Path(f"{target}{end}").unlink(missing_ok=True)
+        os.replace(aside, target)
+        sync_folder(target.parent)
+        return target
 
     def match(self, match_id: int) -> Match | None:
         """The match as it was issued; None if it never was."""
@@ -130,6 +264,14 @@ class Ledger:
         """The lowest id above all issued ones; the first is 1."""
         [(last,)] = self._query(f"SELECT coalesce(max(match_id), 0) FROM rows WHERE {_ISSUED}")
         return int(last) + 1
+
+    def settings(self) -> Iterator[Settings]:
+        """Settings in all rows, whatever kind a row says it is of. Rows of matches, the most, are not decoded."""
+        # A name in JSON may be written with escapes, so a row with a backslash is looked at too.
+        holds = "instr(body, CAST('settings' AS BLOB)) OR instr(body, CAST('\\' AS BLOB))"
+        for seq, body in self._query(f"SELECT seq, body FROM rows WHERE {holds} ORDER BY seq"):
+            if found := getattr(self._decode(seq, body), "settings", None):
+                yield found
 
     def open_matches(self) -> list[Match]:
         """Matches that were issued and have not ended, by id."""
@@ -143,7 +285,7 @@ class Ledger:
 
     def ends(self, after: int = 0) -> Iterator[tuple[int, Match, MatchVoid | None]]:
         """(row, match, event if void) of matches that ended after row `after`. It is quick: no result is decoded."""
-        while page := self._query(_ENDS, (after, _PAGE_ROWS)):
+        while page := self._query(_ENDS, (after, PAGE_ROWS)):
             for after, number, body, void in page:
                 issued = self._decode(number, body)
                 end = None if void is None else self._decode(after, void)
@@ -161,8 +303,7 @@ class Ledger:
         """Void all open matches, as after a restart; returns their number."""
         with self._transaction():
             voided = [MatchVoid(match.id, reason) for match in self.open_matches()]
-            for event in voided:
-                self._insert(event, self._encode(event))
+            self._insert([(event, self._encode(event)) for event in voided])
         return len(voided)
 
     def counts(self) -> Counter[str]:
@@ -184,6 +325,8 @@ class Ledger:
         if not self._read_only:
             return _open_uri(f"{uri}?mode=rwc")
         connection = _open_uri(f"{uri}?mode=ro")
+        if self._salvage:
+            connection.execute(_IGNORE_SCHEMA)
         try:
             connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as error:
@@ -203,7 +346,11 @@ class Ledger:
             self._create()
         version = self._pragma("user_version")
         if version != SCHEMA_VERSION:
-            advice = "update ludus" if version > SCHEMA_VERSION else "train the run again, or use an older ludus"
+            advice = (
+                "update ludus"
+                if version > SCHEMA_VERSION
+                else f"`ludus doctor {self.path.parent} --repair` writes it anew and keeps the old file"
+            )
             raise LedgerError(
                 f"ledger {self.path} has format {version}, this ludus reads format {SCHEMA_VERSION}: {advice}"
             )
@@ -233,23 +380,73 @@ class Ledger:
                 self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    def _insert(self, event: AnyEvent, body: bytes) -> int:
-        match_id = _match_id(event)
-        follows = isinstance(event, MatchLeased | MatchFinished | MatchVoid)
-        if follows and not self._query(f"SELECT 1 FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,)):
-            raise UnknownMatch(
-                f"ledger {self.path}: match {match_id} was never issued, the last one is"
-                f" {self.next_match_id() - 1}; refused {_outcome(event)}"
-            )
-        try:
-            cursor = self._connection.execute(
-                "INSERT INTO rows (kind, match_id, body) VALUES (?, ?, ?)", (_kind(event), match_id, body)
-            )
-        except sqlite3.IntegrityError:
-            assert match_id is not None
-            raise self._duplicate(event, match_id) from None
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
+    def _checked(self, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """(row, body) of up to `limit` rows after row `after`, compared with their checksums."""
+        found = self._read(after, limit + 1 if after else limit)
+        chain = GENESIS
+        if after and found:
+            (first, *_, chain), *found = found
+            if first != after:
+                raise DamagedLedger(self.path, f"row {after} is missing")
+        checked, row = [], after
+        for seq, kind, match_id, body, digest in found:
+            row += 1
+            if seq != row:
+                raise DamagedLedger(self.path, f"row {row} is missing")
+            chain = chained(chain, seq, kind, match_id or b"", body)
+            if digest != chain:
+                raise DamagedLedger(self.path, f"row {row} ({_legible(kind)}) does not match its checksum")
+            checked.append((seq, body))
+        if len(found) < limit:
+            self._require_last()
+        return checked
+
+    def _read(self, first: int, limit: int) -> list[tuple[Any, ...]]:
+        """Raw rows from row `first` on. A page of the file that cannot be read is named by the row that it has."""
+        found: list[tuple[Any, ...]] = []
+        with self._lock, self._named_errors():
+            try:
+                found.extend(self._connection.execute(_ROWS, (first, limit)))  # keeps those before an error
+            except sqlite3.DatabaseError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_CORRUPT"):
+                    raise
+                row = found[-1][0] + 1 if found else max(first, 1)
+                raise DamagedLedger(self.path, f"row {row} cannot be read ({error})") from error
+        return found
+
+    def _require_last(self) -> None:
+        """SQLite counts the rows that were ever written: without its count, lost rows at the end would not be seen."""
+        [(last, counted)] = self._query(
+            "SELECT coalesce((SELECT max(seq) FROM rows), 0),"
+            " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'rows'), 0)"
+        )
+        if last != counted:
+            raise DamagedLedger(self.path, f"its last row is {last}, but {counted} were written")
+
+    def _insert(self, rows: list[tuple[AnyEvent, bytes]]) -> list[int]:
+        """Insert encoded events after the last row, in the transaction of the caller."""
+        seq, chain = self.position
+        numbers = []
+        for event, body in rows:
+            match_id, kind = _match_id(event), _kind(event)
+            follows = isinstance(event, MatchLeased | MatchFinished | MatchVoid)
+            if follows and not self._query(f"SELECT 1 FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,)):
+                raise UnknownMatch(
+                    f"ledger {self.path}: match {match_id} was never issued, the last one is"
+                    f" {self.next_match_id() - 1}; refused {_outcome(event)}"
+                )
+            seq += 1
+            chain = chained(chain, seq, kind.encode(), b"" if match_id is None else b"%d" % match_id, body)
+            try:
+                self._connection.execute(
+                    "INSERT INTO rows (seq, kind, match_id, body, chain) VALUES (?, ?, ?, ?, ?)",
+                    (seq, kind, match_id, body, chain),
+                )
+            except sqlite3.IntegrityError:
+                assert match_id is not None
+                raise self._duplicate(event, match_id) from None
+            numbers.append(seq)
+        return numbers
 
     def _duplicate(self, event: AnyEvent, match_id: int) -> LedgerError:
         if isinstance(event, MatchIssued):
@@ -275,8 +472,8 @@ class Ledger:
     def _decode(self, seq: int, body: bytes) -> AnyEvent:
         try:
             return self._decoder.decode(body)
-        except UNREADABLE as error:
-            raise LedgerError(f"ledger {self.path}: row {seq} is damaged: {error}") from error
+        except (*UNREADABLE, TypeError) as error:  # TypeError: a damaged file may hold a number or nothing there
+            raise DamagedLedger(self.path, f"row {seq} is damaged: {error}") from error
 
     def _pragma(self, name: str) -> int:
         [(value,)] = self._query(f"PRAGMA {name}")
@@ -302,10 +499,36 @@ class Ledger:
     def _named_errors(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeDecodeError as error:  # of a message in which SQLite quotes a damaged table
+            raise DamagedLedger(self.path, f"it is damaged ({error})") from error
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
             cause = next((text for code, text in _CAUSES.items() if name.startswith(code)), "it failed")
+            if name.startswith(_DAMAGE):
+                raise DamagedLedger(self.path, f"{cause} ({error})") from error
             raise LedgerError(f"ledger {self.path}: {cause} ({error})") from error
+
+
+def chained(before: bytes, seq: int, kind: bytes, match_id: bytes, body: bytes) -> bytes:
+    """The digest of a row, given that of the row before it."""
+    return _digest(b"%s%d %s %s %s" % (before, seq, kind, match_id, body))
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=len(GENESIS)).digest()
+
+
+def _legible(kind: bytes) -> str:
+    return ascii(kind.decode("utf-8", "replace"))[1:-1]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file is at a path; None: no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _open_uri(uri: str) -> sqlite3.Connection:

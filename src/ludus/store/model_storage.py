@@ -34,6 +34,7 @@ from ludus.store.model_pool import (
 )
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
+from ludus.system.text import without_logins
 
 REDIS = ("redis://", "rediss://", "unix://")  # prefixes of addresses
 FILES = "files"
@@ -57,9 +58,11 @@ class ModelStorage:
     def __post_init__(self) -> None:
         if self.backend != FILES and not self.backend.startswith(REDIS):
             kinds = " or ".join(f"{kind}HOST:PORT/NUMBER" for kind in REDIS)
-            raise ValueError(f"backend must be {FILES!r} or {kinds}, got {self.backend!r}")
+            raise ValueError(f"backend must be {FILES!r} or {kinds}, got {without_logins(self.backend)!r}")
         if "#" in self.backend:
-            raise ValueError(f"backend {self.backend!r}: leave out #..., every run has a name of its own")
+            raise ValueError(
+                f"backend {without_logins(self.backend)!r}: leave out #..., every run has a name of its own"
+            )
         require_in(self, "[0, inf)", patience_s=self.patience_s)
 
     def open(self, folder: RunFolder) -> ModelPool:
@@ -123,10 +126,11 @@ class RedisModels:
     def __init__(self, address: str) -> None:
         url, _, run = address.partition("#")
         if not url.startswith(REDIS) or not run:
-            raise StoreError(f"{address!r} is no place for models in Redis: redis://HOST:PORT/NUMBER#RUN")
+            raise StoreError(
+                f"{without_logins(address)!r} is no place for models in Redis: redis://HOST:PORT/NUMBER#RUN"
+            )
         self._prefix = f"ludus:{run}"
-        scheme, _, rest = url.partition("://")
-        self._shown = f"Redis ({scheme}://{rest.rpartition('@')[2]}, run {run})"  # without a password
+        self._shown = f"Redis ({without_logins(url)}, run {run})"
         try:
             import redis
         except ModuleNotFoundError as error:

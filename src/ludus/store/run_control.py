@@ -1,7 +1,8 @@
 """How other processes reach the process that trains a run: requests, the lock and the status, all files. A request is a
 file in the folder `requests`. The trainer renames it, obeys it and writes an answer beside it. Of a command that
-withdraws its request and a trainer that takes it, exactly one succeeds. The lock names the process that trains the run,
-and `status.json` describes the run for `ludus status` and the dashboard."""
+withdraws its request and a trainer that takes it, exactly one succeeds. The command locks the file as long as it waits,
+so that what a dead command asked for is not done later; clocks are not compared, because they may differ. The lock of
+the run names the process that trains it, and `status.json` describes the run for `ludus status` and the dashboard."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import os
 import secrets
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,12 +24,11 @@ from ludus.store.files import UNREADABLE, StoreError, atomic_write, make_folder
 LOOK_EVERY_S = 0.3
 _KEEP_ANSWERS_S = 600.0
 _MAX_BYTES = 1_000_000
-_ASKED, _TAKEN, _ANSWER = ".request", ".taken", ".answer"
+_UNSEEN, _ASKED, _TAKEN, _ANSWER = ".unseen", ".request", ".taken", ".answer"
 
 
 class EditRequest(msgspec.Struct, frozen=True, kw_only=True):
     edit: AnyEdit | Order
-    until: float  # Unix time after which the command no longer waits, so that the edit must not be made
 
 
 class EditAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,12 +40,17 @@ class EditAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class Asked:
     """The command's side of one request."""
 
-    def __init__(self, folder: Path, edit: AnyEdit | Order, patience_s: float) -> None:
+    def __init__(self, folder: Path, edit: AnyEdit | Order) -> None:
         make_folder(folder)
         # The trainer takes requests in the order of their names.
         self._path = folder / f"{time.time_ns():020d}-{secrets.token_hex(4)}{_ASKED}"
-        request = EditRequest(edit=edit, until=time.time() + patience_s)
-        atomic_write(self._path, msgspec.json.encode(request))
+        unseen = self._path.with_suffix(_UNSEEN)
+        descriptor = os.open(unseen, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self._stop_waiting = weakref.finalize(self, os.close, descriptor)
+        os.write(descriptor, msgspec.json.encode(EditRequest(edit=edit)))
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        unseen.rename(self._path)
 
     def answer(self) -> EditAnswer | None:
         """The answer, which is then removed; None while there is none."""
@@ -54,12 +60,14 @@ class Asked:
         except FileNotFoundError:
             return None
         path.unlink(missing_ok=True)
+        self._stop_waiting()
         return answer
 
     def withdraw(self) -> bool:
         """Remove the request; False if the trainer has already taken it."""
         with suppress(FileNotFoundError):
             self._path.unlink()
+            self._stop_waiting()
             return True
         return False
 
@@ -105,7 +113,7 @@ class RequestFolder:
             except (*UNREADABLE, ValueError, OSError) as error:
                 yield TakenRequest(taken, None, f"the request does not read: {error}")
                 continue
-            if request.until < time.time():
+            if not _is_waited_for(taken):
                 taken.unlink(missing_ok=True)
                 continue
             yield TakenRequest(taken, request.edit)
@@ -115,9 +123,20 @@ class RequestFolder:
         old = time.time() - _KEEP_ANSWERS_S
         for path in self._folder.glob(f"*{_TAKEN}"):
             path.unlink(missing_ok=True)
-        for path in self._folder.glob(f"*{_ANSWER}"):
-            if path.stat().st_mtime < old:
-                path.unlink(missing_ok=True)
+        for left in (_ANSWER, _UNSEEN):
+            for path in self._folder.glob(f"*{left}"):
+                if path.stat().st_mtime < old:
+                    path.unlink(missing_ok=True)
+
+
+def _is_waited_for(request: Path) -> bool:
+    """Whether the command that has written a request still holds its lock."""
+    with request.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:  # it does, or the file system has no locks
+            return True
+    return False
 
 
 _open_locks: set[int] = set()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
-import itertools
+import importlib.util
 import json
 import os
 import platform
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -27,25 +30,48 @@ from ludus.store.files import (
     StoreError,
     atomic_write,
     clean_temporaries,
+    is_in_stage,
     make_folder,
+    new_stage,
+    remove_stages,
     safe_name,
-    sync_folder,
 )
-from ludus.store.ledger import Ledger
+from ludus.store.ledger import Ledger, MissingLedger
 from ludus.store.model_pool import ModelPool
 from ludus.store.run_control import Holder, read_holder, run_lock
 from ludus.system.machine import installed_version
+from ludus.system.text import without_logins
 
 FORMAT = 2  # format 2 names classes by their public names and holds the facts of the game
 GIT_S = 5.0  # time limit of a git command
 _RUN_FILE = "run.json"
+_LEDGER_FILE = "ledger.db"
 _LOCK_FILE = "lock.json"
 _SUBFOLDERS = ("models", "checkpoints", "metrics", "logs")
 _MOST_NAMED = 4
+_INLINE = re.compile(r"\s(-[A-Za-z]*[ce]|--eval|--exec|--command)(\s|=|$)")  # sh -c, python -c, node -e, ...
 
 
 class RunFolderError(StoreError):
     """A folder that is not a run, or a run that cannot be used."""
+
+
+class UntrustedCode(RunFolderError):  # noqa: N818
+    """A run names code or a program that lies inside a run folder: it came with the folder."""
+
+
+trusts_runs: ContextVar[bool] = ContextVar("trusts_runs", default=False)
+"""Whether runs are opened as trusted. The command line sets it by --trust."""
+
+
+@contextmanager
+def trusting(trusts: bool) -> Iterator[None]:
+    """Runs that are opened during the block are trusted if `trusts`, or if they would be anyway."""
+    before = trusts_runs.set(trusts or trusts_runs.get())
+    try:
+        yield
+    finally:
+        trusts_runs.reset(before)
 
 
 class GameFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +113,8 @@ class RunFolder:
 
     path: Path
     facts: RunFacts
+    trusted: bool = field(default=False, compare=False)
+    """Whether code and programs inside of run folders may be used."""
 
     @classmethod
     def create(
@@ -98,7 +126,8 @@ class RunFolder:
         command: Sequence[str] | None = None,
         game: GameFacts | None = None,
     ) -> RunFolder:
-        """Create a run in a new or empty folder. `run.json` is written last, so that every run is complete."""
+        """Create a run in a new or empty folder, or where a creation died. `run.json` is written last, so that every
+        run is complete: a run without a ledger has lost it."""
         path = Path(path)
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed {seed} is not between 0 and 2**64 - 1")
@@ -108,7 +137,7 @@ class RunFolder:
             python=platform.python_version(),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seed=seed,
-            command=tuple(sys.argv if command is None else command),
+            command=tuple(map(without_logins, sys.argv if command is None else command)),
             experiment=msgspec.Raw(_as_json(experiment)),
             game=game,
             torch=package_version("torch"),
@@ -118,11 +147,13 @@ class RunFolder:
         cls.require_free(path)
         for folder in (path, *(path / name for name in _SUBFOLDERS)):
             make_folder(folder)
-        atomic_write(path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
-        return cls.open(path)
+        Ledger(path / _LEDGER_FILE).close()
+        _write_facts(path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+        return cls.open(path, trusted=True)
 
     @classmethod
-    def open(cls, path: str | Path) -> RunFolder:
+    def open(cls, path: str | Path, *, trusted: bool | None = None) -> RunFolder:
+        """`trusted`: code inside of run folders may be used; None: as `trusts_runs` says."""
         path = Path(path)
         if not path.is_dir():
             raise RunFolderError(f"no run folder {path}{_nearest_runs(path.parent)}")
@@ -139,17 +170,46 @@ class RunFolder:
                     f"run {path} has format {stamp.format} (ludus {stamp.ludus}), this ludus {installed_version()} "
                     f"reads format {FORMAT}: {advice}"
                 )
-            return cls(path, msgspec.json.decode(content, type=RunFacts))
+            facts = msgspec.json.decode(content, type=RunFacts)
+            if not isinstance(msgspec.json.decode(facts.experiment), dict):  # what is raw was not checked yet
+                raise RunFolderError(f"{path / _RUN_FILE} is damaged: its experiment is no mapping")
+            return cls(path, facts, trusts_runs.get() if trusted is None else trusted)
         except UNREADABLE as error:
             raise RunFolderError(f"{path / _RUN_FILE} is damaged: {error}") from error
 
     def with_experiment(self, experiment: bytes | object) -> RunFolder:
         """Replace the experiment of the run. The old `run.json` is kept as `run.NUMBER.json`."""
         kept = sum(1 for _ in self.path.glob("run.*.json"))
-        atomic_write(self.path / f"run.{kept + 1}.json", (self.path / _RUN_FILE).read_bytes())
+        _write_facts(self.path / f"run.{kept + 1}.json", (self.path / _RUN_FILE).read_bytes())
         facts = msgspec.structs.replace(self.facts, experiment=msgspec.Raw(_as_json(experiment)))
-        atomic_write(self.path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
-        return RunFolder(self.path, facts)
+        _write_facts(self.path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+        return RunFolder(self.path, facts, self.trusted)
+
+    def require_own_code(self) -> None:
+        """Raises `UntrustedCode` if the run names code, a program or a folder that lies inside of a run folder. A
+        folder that somebody has sent would otherwise bring what it executes along."""
+        if self.trusted:
+            return
+        for text, where in self._named_texts():
+            found = _inside_run(text, self.path)
+            if found is not None:
+                raise UntrustedCode(
+                    f"{self.path} names {text[:200]!r} in {where}, and {found} lies inside a run folder: it would be "
+                    "executed. If you trust whoever made the folder, add --trust "
+                    "(in Python: trust=True)"
+                )
+
+    def _named_texts(self) -> Iterator[tuple[str, str]]:
+        """All texts of the experiment, of later changes in the ledger, and of changes that wait, with their place."""
+        yield from ((text, _RUN_FILE) for text in _texts(msgspec.json.decode(self.facts.experiment)))
+        if self.ledger_path.exists():
+            with self.ledger(read_only=True) as ledger:
+                for settings in ledger.settings():
+                    yield from ((text, self.ledger_path.name) for text in _texts(settings))
+        for request in sorted(self.requests.glob("*.*")):
+            with suppress(OSError, *UNREADABLE):
+                asked = msgspec.json.decode(request.read_bytes())
+                yield from ((text, f"{self.requests.name}/{request.name}") for text in _texts(asked))
 
     @staticmethod
     def require_free(path: str | Path) -> None:
@@ -159,8 +219,14 @@ class RunFolder:
             raise RunFolderError(f"{path} is a run already; resume it, or choose another folder")
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, a run needs a folder")
-        # Our own empty subfolders may be left of a creation that died.
-        foreign = [entry.name for entry in path.glob("*") if entry.name not in _SUBFOLDERS]
+        # A creation that died may have left our own subfolders, temporary files, and a ledger without rows.
+        clean_temporaries(path)
+        ledger = path / _LEDGER_FILE
+        own = {*_SUBFOLDERS, *(f"{_LEDGER_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))}
+        foreign = [entry.name for entry in path.glob("*") if entry.name not in own]
+        if not foreign and ledger.exists():
+            with Ledger(ledger) as left:
+                foreign = [_LEDGER_FILE] if left.position[0] else []
         if foreign:
             raise RunFolderError(f"{path} holds other things ({', '.join(sorted(foreign)[:4])}); choose a new folder")
 
@@ -169,23 +235,9 @@ class RunFolder:
         """The model pool of a run, which need not exist yet."""
         return ModelPool(Path(path) / "models")
 
-    @staticmethod
-    def name_new(recipe: str, *, root: str | Path = "runs") -> Path:
-        """Create the first free folder of `root/recipe-001`, `root/recipe-002` and so on."""
-        name = safe_name(recipe, "recipe")
-        root = Path(root)
-        make_folder(root)
-        for number in itertools.count(1):
-            path = root / f"{name}-{number:03d}"
-            with suppress(FileExistsError):
-                path.mkdir()
-                break
-        sync_folder(root)
-        return path
-
     @property
     def ledger_path(self) -> Path:
-        return self.path / "ledger.db"
+        return self.path / _LEDGER_FILE
 
     @property
     def metrics(self) -> Path:
@@ -210,6 +262,8 @@ class RunFolder:
         return self.models_in(self.path)
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
+        if not self.ledger_path.exists():  # it is created with the run
+            raise MissingLedger(f"no ledger at {self.ledger_path}: it was removed, or the folder was not copied whole")
         return Ledger(self.ledger_path, read_only=read_only)
 
     def checkpoints(self, player: str, keep: int = 2) -> Checkpoints:
@@ -226,6 +280,116 @@ class RunFolder:
         """The process that trains the run. Whether a process on another host lives is not known here."""
         named = read_holder(self.path / _LOCK_FILE)
         return named if named is not None and (named.is_alive or named.is_elsewhere) else None
+
+
+class NewRun:
+    """A run that is being created. It appears at its place when it is complete: `build` in `path`, then `place`."""
+
+    def __init__(self, path: str | Path | None, name: str, *, root: str | Path = "runs") -> None:
+        """`path`: where the run shall be; None: the first free of `root/name-001`, `root/name-002` and so on."""
+        self._name = safe_name(name, "recipe")
+        self._target = None if path is None else Path(path)
+        self._root = Path(root) if self._target is None else self._target.parent
+        self._existed = False
+        self.path = Path()
+
+    @contextmanager
+    def build(self) -> Iterator[Path]:
+        """The folder to create the run in. After the block the run is at its place; after an error nothing is left."""
+        if self._target is not None:
+            RunFolder.require_free(self._target)
+            if self._target.exists():  # it may be a mount, or hold models: `run.json` comes last there as well
+                self.path, self._existed = self._target, True
+                yield self.path
+                return
+        make_folder(self._root)
+        remove_stages(self._root)
+        try:
+            with new_stage(self._root) as stage:
+                yield stage
+                self.path = self._place(stage)
+        except OSError as error:
+            if is_in_stage(str(error.filename)):  # which nobody has heard of
+                place = self._target or self._root / self._name
+                raise OSError(error.errno, error.strerror, str(place)) from error
+            raise
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder.open(self.path, trusted=True)
+
+    def remove_unstarted(self) -> None:
+        """Remove the run again if its training was refused before its first event. A folder that was there before
+        stays."""
+        with self.folder.ledger(read_only=True) as ledger:
+            started = ledger.position[0] > 0
+        if not started and not self._existed:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def _place(self, stage: Path) -> Path:
+        if self._target is not None:
+            stage.rename(self._target)
+            return self._target
+        number = 0
+        while True:
+            number += 1
+            path = self._root / f"{self._name}-{number:03d}"
+            try:
+                stage.rename(path)  # replaces an empty folder, and nothing else
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+            else:
+                return path
+
+
+def _texts(data: Any) -> Iterator[str]:
+    """All texts of plain values, keys of mappings included."""
+    waiting = [data]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _inside_run(text: str, run: Path) -> Path | None:
+    """The file or folder inside of a run folder that a text names: as a path, the address of code, or a command. A
+    command that holds a program in itself lies in `run.json`."""
+    if text.startswith("program:") and _INLINE.search(text):
+        return run / _RUN_FILE
+    for word in {text, *text.split(), *re.split(r"""[\s:=,;|&<>()'"`]""", text)}:
+        if word and word not in (*_SUBFOLDERS, "requests") and "\0" not in word:
+            with suppress(OSError, ValueError, RuntimeError, ImportError):
+                path = Path(word).expanduser()
+                if os.path.lexists(path) and _lies_in_run(path, run):
+                    return path
+                if ":" in text and re.fullmatch(r"[A-Za-z_][\w.]*", word):
+                    module = importlib.util.find_spec(word.partition(".")[0])  # finds it without importing it
+                    places = [] if module is None else [module.origin, *(module.submodule_search_locations or ())]
+                    for place in places:
+                        if place is not None and os.path.lexists(place) and _lies_in_run(Path(place), run):
+                            return Path(place)
+    return None
+
+
+def _lies_in_run(path: Path, run: Path) -> bool:
+    """Whether a path, or what it is a link to, lies in this run folder or in another one."""
+    own = {Path(os.path.abspath(run)), run.resolve()}
+    return any(
+        parent in own or ((parent / _RUN_FILE).is_file() and (parent / "models").is_dir())
+        for place in (Path(os.path.abspath(path)), path.resolve())
+        for parent in place.parents
+    )
+
+
+def _write_facts(path: Path, content: bytes) -> None:
+    """For its owner alone if it holds a password, such as that of `models.backend`."""
+    text = content.decode()
+    atomic_write(path, content, mode=0o666 if without_logins(text) == text else 0o600)
 
 
 def _as_json(experiment: bytes | object) -> bytes:

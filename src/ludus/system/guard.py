@@ -3,7 +3,8 @@
 The kernel ends a child with its parent, but not the programs that the child has started. This file runs as a
 script with `python -I -S`, needs nothing of Ludus and takes one of three jobs:
 
-    guard.py groups                      kill the process groups read from standard input (`+123`, `-123`) when it ends
+    guard.py groups MARK                 kill the process groups read from standard input (`+123`, `-123`) when it ends,
+                                         and all processes with this mark
     guard.py program FD COMMAND...       run a program; end it and all its descendants when the pipe FD ends
     guard.py become PARENT COMMAND...    become the program (same process number); the kernel ends it with PARENT
 """
@@ -11,7 +12,9 @@ script with `python -I -S`, needs nothing of Ludus and takes one of three jobs:
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -48,12 +51,23 @@ def end_with_parent() -> None:
     _ask_kernel(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+MARK = "LUDUS_WORKER"
+"""Environment variable that names the worker which has started a process, directly or not. It also finds daemons, which
+have left its process group and its session."""
+
+
 class Guard:
     """The owner's end of a guard of process groups. A guard that is killed is replaced."""
 
     def __init__(self) -> None:
         self._groups: set[int] = set()
+        self._mark = secrets.token_hex(8)
+        self._marks = itertools.count()
         self._start()
+
+    def new_mark(self) -> str:
+        """For the environment of another process that this guard watches."""
+        return f"{self._mark}-{next(self._marks)}"
 
     @property
     def pid(self) -> int:
@@ -76,7 +90,7 @@ class Guard:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            guard_command("groups"),
+            guard_command("groups", self._mark),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -84,14 +98,23 @@ class Guard:
             bufsize=0,
         )
 
+    def look(self) -> None:
+        """Replace a guard that was killed; call it now and then."""
+        if self._process.poll() is not None:
+            self._replace()
+
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode())
         except BrokenPipeError:
-            self.close()
-            self._start()
-            self._process.stdin.write("".join(f"+{group}\n" for group in self._groups).encode())
+            self._replace()
+
+    def _replace(self) -> None:
+        self.close()
+        self._start()
+        assert self._process.stdin is not None
+        self._process.stdin.write("".join(f"+{group}\n" for group in self._groups).encode())
 
 
 def _ask_kernel(option: int, value: int) -> None:
@@ -104,12 +127,31 @@ def _kill_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _guard_groups() -> None:
+def kill_marked(mark: str) -> None:
+    """Kill all processes whose mark is or begins with this one. One that has emptied its environment is not found."""
+    wanted = f"\0{MARK}={mark}".encode()
+    seen: set[int] = set()
+    while found := set(_marked(wanted)) - seen:  # they may have started others meanwhile
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        seen |= found
+
+
+def _marked(wanted: bytes) -> Iterator[int]:
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if wanted in b"\0" + environment.read_bytes():
+                yield int(environment.parent.name)
+
+
+def _guard_groups(mark: str) -> None:
     groups: set[int] = set()
     for line in sys.stdin:
         (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
     for group in groups:
         _kill_group(group, signal.SIGKILL)
+    kill_marked(f"{mark}-")
 
 
 def _guard_program(owner: int, command: list[str]) -> int:
@@ -185,7 +227,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     if job == "program":
         sys.exit(_guard_program(int(words[0]), words[1:]))
-    _guard_groups()
+    _guard_groups(words[0])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from ludus.system.guard import Guard, end_with_parent, guard_command
+from ludus.system.guard import MARK, Guard, end_with_parent, guard_command, kill_marked
 
 PIPE = subprocess.PIPE
 ENDING_S = 5.0
@@ -118,6 +118,8 @@ class GuardedProcess(ChildProcess):
         folder: str | None = None,
     ) -> None:
         guarded, self._life = os.pipe()
+        environment = {**(os.environ if environment is None else environment)}
+        environment.pop(MARK, None)  # its guard ends it and what it has started, and must not be killed before
         try:
             super().__init__(
                 guard_command("program", str(guarded), *command),
@@ -193,14 +195,17 @@ class WorkerProcess(ChildProcess):
         """None: this one."""
         self.lost: str | None = None
         """Why it has ended, if that was with its node."""
-        environment = {**WORKER_ENVIRONMENT, **os.environ, "PYTHONUNBUFFERED": "1"}
+        self._mark = guard.new_mark()
+        environment = {**WORKER_ENVIRONMENT, **os.environ, "PYTHONUNBUFFERED": "1", MARK: self._mark}
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         super().__init__(
             command, stdout=output, stderr=output, fds=fds, environment=environment, with_parent=True, guard=guard
         )
 
     def kill(self) -> None:
+        """Kill it and everything that it has started, also daemons."""
         super().kill()
+        kill_marked(f"{self._mark}\0")
         self.control.close()
 
 

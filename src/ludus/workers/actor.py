@@ -16,6 +16,7 @@ from ludus.data.specs import GameSpec
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, put, take, under
 from ludus.games.game import Actions, GameBatch, allocate_actions, lost_tables
+from ludus.games.seat_rows import GameError
 from ludus.games.seeding import mix
 from ludus.models.policy import require_device_name
 from ludus.workers.inference import ActingRows, Group, Inference, InferenceResult
@@ -233,11 +234,18 @@ class Actor:
             asked.append((self._rows(kind, groups, *by_policy, uniforms), *by_policy))
         for bot in () if self._bots_acted else bots:
             at = (tables[bot.start : bot.stop], columns[bot.start : bot.stop])
-            acts = self._inference.bot(bot.player)
-            assert acts is not None
-            chosen = acts.act(self._game, at[0], self._seats[kind][at[1]], self._rng)
-            put(self._actions[kind], at, chosen)
+            put(self._actions[kind], at, self._ask_bot(bot.player, at[0], self._seats[kind][at[1]]))
         return asked
+
+    def _ask_bot(self, name: str, tables: IntArray, seats: IntArray) -> Tree:
+        bot = self._inference.bot(name)
+        assert bot is not None
+        try:
+            return bot.act(self._game, tables, seats, self._rng)
+        except (GameError, OSError):  # of a game or a program elsewhere, which says who it is
+            raise
+        except Exception as error:
+            raise GameError(f"bot {name!r} raised {type(error).__name__}: {error}") from error
 
     def _by_player(
         self, kind: int, tables: IntArray, columns: IntArray
@@ -298,13 +306,20 @@ class Actor:
         self._replace_lost()
 
     def _replace_lost(self) -> None:
-        """Void the matches at lost tables, drop their open trajectories, and give the tables other matches."""
-        while lost := lost_tables(self._game):
+        """Void the matches at lost tables and at those whose episode is longer than the game promises, drop their open
+        trajectories, and give the tables other matches."""
+        while lost := {**self._overlong(), **lost_tables(self._game)}:
             self._bots_acted = False  # not in the episodes that begin here
             tables = self.seating.void(lost)
             self.recorder.drop(tables)
             self.seating.start(tables)
             self._reset(tables)
+
+    def _overlong(self) -> dict[int, str]:
+        """Tables whose episode should have ended. It may never end, and a table is rebuilt from so many steps only."""
+        most = self._game.spec.max_length
+        late = np.flatnonzero(self.seating.steps >= most).tolist()
+        return dict.fromkeys(late, f"an episode has not ended after {most:,} steps, the max_length of the game")
 
     def _bootstrap(self, cut: CutShort) -> None:
         """Truncated episodes: the value of the last observation stands for the future that was cut."""

@@ -112,6 +112,28 @@ class LearnerConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceConfig:
+    """Settings of the device runtime, in which everything of a training lives on `learner.device`."""
+
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of matrix products; weights, optimiser, advantages and losses are float32 either way."""
+    openings: int = 0
+    """Training episodes start after 0 to this many random moves; evaluation always starts at the beginning."""
+    compile: bool = True
+    """Compile the steps of play and the losses, on a GPU. The first updates then take a minute or two."""
+    graph: bool = True
+    """Record an iteration as one CUDA graph, on a GPU."""
+    updates_per_round: int | None = None
+    """Updates between two looks at matches, requests and metrics; None: as many as take about a quarter of a second
+    on a GPU, one on a CPU. With a number, a run can be repeated."""
+
+    def __post_init__(self) -> None:
+        require_one_of(self, ("float32", "bfloat16"), precision=self.precision)
+        require_in(self, "[0, inf]", openings=self.openings)
+        require_in(self, "[1, inf]", updates_per_round=self.updates_per_round)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Supervision:
     """How failed workers are handled."""
 
@@ -123,6 +145,9 @@ class Supervision:
     """Pause before a failed actor is restarted; doubled after each further failure."""
     most_failures: int = 5
     """Failures of the learner without a checkpoint, or of the policy worker without progress, that end the run."""
+    most_void: int = 100
+    """Matches of one actor that the game has made void, with no match of any actor finished in between, after which
+    the run ends."""
     most_refused: int = 20
     """Consecutive updates refused because of a NaN or an infinity, after which the run ends."""
     stop_within_s: float = 20.0

@@ -38,8 +38,9 @@ from ludus.league.rules import EvaluationConfig
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError
+from ludus.workers.config import Supervision
 from ludus.workers.evaluator import EvaluationBook, Evaluator
-from ludus.workers.worker import IDLE, Progress
+from ludus.workers.worker import IDLE, Progress, TrainingFailed
 
 
 def unreadable_models(league: League, models: ModelPool, players: Collection[str] | None = None) -> dict[str, str]:
@@ -75,6 +76,7 @@ class Controller:
         evaluator: Evaluator,
         evaluations: EvaluationBook,
         episodes_per_table: int,
+        most_void: int = Supervision().most_void,
         name: str = "controller",
         holder: str = "actor",
     ) -> None:
@@ -87,6 +89,9 @@ class Controller:
         self._evaluations = evaluations
         self._episodes_per_table = episodes_per_table
         self._holder = holder
+        self._most_void = most_void
+        self._void_of: Counter[str | None] = Counter()
+        """By actor: its matches that the game has made void since a match was last finished."""
         self._next_match_id = ledger.next_match_id()
         self.episodes = EpisodeStatistics()
 
@@ -127,16 +132,28 @@ class Controller:
 
     def follow_ledger(self) -> None:
         """Apply events of the ledger that the league has not applied yet."""
-        for _, event in self._ledger.replay(after=self.league.num_events):
-            self.league.apply(event)
+        self._ledger.fold(self.league.apply, after=self.league.num_events)
 
     def next_match(self, tables: int, holder: str | None = None) -> Match:
-        number, sides = self._next_match_id, self._evaluator.next_sides()
-        if sides is not None:
-            episodes = self._evaluator.episodes_per_table(tables)
-            match = self.league.evaluation_match(number, sides, tables=tables, episodes_per_table=episodes)
-        else:
-            match = self.league.next_match(number, tables=tables, episodes_per_table=self._episodes_per_table)
+        return self.next_evaluation(tables, holder) or self.next_training(tables, holder)
+
+    def next_evaluation(self, tables: int, holder: str | None = None) -> Match | None:
+        """The next match that measures; None if none is due."""
+        sides = self._evaluator.next_sides()
+        if sides is None:
+            return None
+        episodes = self._evaluator.episodes_per_table(tables)
+        match = self.league.evaluation_match(self._next_match_id, sides, tables=tables, episodes_per_table=episodes)
+        return self._issue(match, holder)
+
+    def next_training(self, tables: int, holder: str | None = None, player: str | None = None) -> Match:
+        """A training match of this learning player; None: of the one whose turn it is."""
+        match = self.league.next_match(
+            self._next_match_id, tables=tables, episodes_per_table=self._episodes_per_table, player=player
+        )
+        return self._issue(match, holder)
+
+    def _issue(self, match: Match, holder: str | None) -> Match:
         self._next_match_id += 1
         self._commit([MatchIssued(match), MatchLeased(match.id, holder or self._holder)])
         return match
@@ -151,14 +168,18 @@ class Controller:
                 return
             raise
         if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
-            self._commit([MatchVoid(result.match_id, "a score is not finite")])
+            self.void_match(result.match_id, "a score is not finite")
             return
         check_result(held.match, result)
+        if not any(result.decisions):
+            self.void_match(result.match_id, "every episode ended at reset, before any seat could decide")
+            return
         if held.stale:
             self._commit([MatchVoid(result.match_id, "a player was reset")])
             return
         score = [self._score(held.match, result)] if self._evaluator.is_score(held.match) else []
         self._commit([MatchFinished(result), *score])
+        self._void_of.clear()
         self.episodes.note(held.match, result)
         if held.match.purpose == "evaluation":
             self._evaluations.note(self.league, held.match, result)
@@ -170,10 +191,22 @@ class Controller:
         self._commit([MatchVoid(number, reason) for number in held])
         return held
 
-    def void_match(self, match_id: int, reason: str) -> None:
-        """End a match whose tables or models were lost, without a result."""
-        self.league.matches.find(match_id)
+    def void_match(self, match_id: int, reason: str, *, by_game: bool = True) -> None:
+        """End a match whose tables (or models: not `by_game`) were lost, without a result. Raises `TrainingFailed` if
+        the game makes one match after the other void and none is finished: only the ledger would grow."""
+        holder = self.league.matches.find(match_id).holder
         self._commit([MatchVoid(match_id, reason)])
+        self._void_of[holder] += by_game
+        if self._void_of[holder] >= self._most_void:
+            raise TrainingFailed(
+                f"{self.void_in_a_row:,} matches in a row are void and none is finished (supervision.most_void), at "
+                f"last: {reason}. `ludus check GAME` plays the game alone and says what is wrong with it"
+            )
+
+    @property
+    def void_in_a_row(self) -> int:
+        """Matches that the game has made void since one was last finished."""
+        return self._void_of.total()
 
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
         return _fetch(self.league.players[player], self._models)

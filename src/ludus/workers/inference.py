@@ -12,6 +12,7 @@ import numpy as np
 from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray, Tree, take
 from ludus.games.game import Bot
+from ludus.models.graphed_acting import GraphedActing
 from ludus.models.network_policy import NetworkPolicy, stack_policies
 from ludus.models.policy import Acted, Policy, memory_columns, replace_weights, weights_of
 from ludus.workers.player_cache import Players, SeatedPlayer
@@ -98,6 +99,7 @@ class InlineInference:
         self._draws = draws
         self._memory = memory
         self._stacks: dict[tuple[int, str], PolicyStack] = {}
+        self._graphs = GraphedActing()
 
     def bot(self, player: str) -> Bot | None:
         return self._players.bot(player)
@@ -120,7 +122,7 @@ class InlineInference:
         together: dict[str, list[Group]] = {}
         alone: list[Group] = []
         for group in rows.groups:
-            key = None if group.want_value else self._players.get(group.player).stack_key(rows.kind)
+            key = None if group.want_value else self._stack_key(group.player, rows.kind)
             if key is None:
                 alone.append(group)
             else:
@@ -134,10 +136,17 @@ class InlineInference:
         answers += [(slice(group.start, group.stop), self._alone(rows, group)) for group in alone]
         return _joined(answers, rows.groups[-1].stop)
 
+    def _stack_key(self, player: str, kind: int) -> str | None:
+        """None for a player that acts alone: convolutions are slow in a stack, and a graph makes a call cheap."""
+        seated = self._players.get(player)
+        if seated.convolves and self._graphs.covers(seated.policies[kind]):
+            return None
+        return seated.stack_key(kind)
+
     def _alone(self, rows: ActingRows, group: Group) -> InferenceResult:
         seated = self._players.get(group.player)
         count = group.stop - group.start
-        asked = seated.num_rows(count)
+        asked = count if self._graphs.covers(seated.policies[rows.kind]) else seated.num_rows(count)
         here: slice | IntArray = slice(group.start, group.stop)
         if asked > count:
             here = _filled(group, asked)
@@ -169,12 +178,25 @@ class InlineInference:
         if joint is not None and joint != policy.state_arrays:
             columns = memory_columns(policy.state_arrays, joint)
             state = {name: state[column] for name, column in columns.items()}
-        acted = _act_on_finite(policy, take(rows.observation, here), take(rows.legal, here), state, uniforms, **how)
+        observation, legal = take(rows.observation, here), take(rows.legal, here)
+        acted = self._act_on_finite(policy, observation, legal, state, uniforms, **how)
         if joint is not None and joint != policy.state_arrays:
             leading = acted.value.shape
             after = {column: np.zeros((*leading, *spec.shape), spec.dtype) for column, spec in joint.items()}
             acted = replace(acted, state=after | {columns[name]: array for name, array in acted.state.items()})
         return acted
+
+    def _act_on_finite(
+        self, policy: Policy, observation: Tree, legal: Tree, state: Tree, uniforms: Array, **how: bool
+    ) -> Acted:
+        """`policy.act`, with 0 where a game shows NaN or infinity. The learner refuses such a trajectory."""
+        try:
+            return self._graphs.act(policy, observation, legal, state, uniforms, **how)
+        except ValueError:
+            if all(np.isfinite(array).all() for array in observation.values()):
+                raise
+            finite = {n: np.nan_to_num(a, posinf=0.0, neginf=0.0) for n, a in observation.items()}
+            return policy.act(finite, legal, state, uniforms, **how)
 
 
 class PolicyStack:
@@ -249,14 +271,3 @@ def _joined(answers: Sequence[tuple[slice | IntArray, InferenceResult]], num_row
         ),
         version=joined([part.version for _, part in answers]),
     )
-
-
-def _act_on_finite(policy: Policy, observation: Tree, legal: Tree, state: Tree, uniforms: Array, **how: bool) -> Acted:
-    """`policy.act`, with 0 where a game shows NaN or infinity. The learner refuses such a trajectory."""
-    try:
-        return policy.act(observation, legal, state, uniforms, **how)
-    except ValueError:
-        if all(np.isfinite(array).all() for array in observation.values()):
-            raise
-        finite = {n: np.nan_to_num(a, posinf=0.0, neginf=0.0) for n, a in observation.items()}
-        return policy.act(finite, legal, state, uniforms, **how)

@@ -270,7 +270,7 @@ class Learner:
 
     def start_from(self, player: str, model: ModelId, value_only: int = 0) -> None:
         """Start a player from a model of the pool, and train only its value for `value_only` decisions."""
-        with _naming(player, model):
+        with naming(player, model):
             self.players[player].begin_from(self._models.fetch(model), value_only)
 
     def reset(self, event: PlayerReset) -> None:
@@ -279,7 +279,7 @@ class Learner:
         if event.model is not None:
             weights = self._models.fetch(ModelId.parse(event.model))
         self.buffers[event.player].clear()
-        with _naming(event.player, event.model):
+        with naming(event.player, event.model):
             self.players[event.player].reset(weights, event.incarnation, event.value_only)
         self.publish(event.player)
 
@@ -325,7 +325,7 @@ class Learner:
 
 
 @contextmanager
-def _naming(player: str, model: ModelId | str | None) -> Iterator[None]:
+def naming(player: str, model: ModelId | str | None) -> Iterator[None]:
     """Say whose network a model does not fit: roles may have their own."""
     try:
         yield

@@ -86,9 +86,11 @@ class Configure(Request, frozen=True, tag="configure"):
 
 
 class Save(Request, frozen=True, tag="save"):
-    """To the learner: write a checkpoint. `events` is the number of events that the league has applied."""
+    """To the learner: write a checkpoint. `events` is the number of events that the league has applied, and `chain` the
+    digest of the last of them in the ledger."""
 
     events: int
+    chain: str = ""
 
 
 class Forget(Request, frozen=True, tag="forget"):

@@ -34,13 +34,16 @@ class Optimiser:
     def __init__(self, parameters: Sequence[nn.Parameter], settings: AdamSettings) -> None:
         self.parameters = list(parameters)
         self.settings = settings
-        self.clear()
-
-    def clear(self) -> None:
         device = self.parameters[0].device
         self.steps = [torch.zeros((), device=device) for _ in self.parameters]
         self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
+
+    def clear(self) -> None:
+        """Forget all steps. In place: the tensors may be views of a stack."""
+        for tensors in (self.steps, self.means, self.squares):
+            for tensor in tensors:
+                tensor.zero_()
 
     def step(
         self, loss: Tensor | None, learning_rate: float, only: Collection[int] | None = None, ranks: Ranks = ALONE
@@ -129,11 +132,16 @@ class StackedOptimiser:
     model]. The stack's parameters become views of the weights."""
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], optimisers: Sequence[Optimiser], settings: AdamSettings
+        self,
+        parameters: Sequence[nn.Parameter],
+        optimisers: Sequence[Optimiser],
+        settings: AdamSettings,
+        storage: Tensor | None = None,
     ) -> None:
+        """`storage` [M, numbers of a model]: where the weights go; None: into a new tensor."""
         self._parameters = list(parameters)
         self._optimisers = optimisers
-        self._settings = settings
+        self.settings = settings
         sizes = [parameter[0].numel() for parameter in parameters]
         counts = torch.tensor(sizes, device=parameters[0].device)
         self._owner = torch.repeat_interleave(torch.arange(len(sizes), device=counts.device), counts)
@@ -142,14 +150,29 @@ class StackedOptimiser:
         self._steps = torch.stack([torch.stack(one.steps) for one in optimisers])
         self._means = torch.stack([_joined(one.means) for one in optimisers])
         self._squares = torch.stack([_joined(one.squares) for one in optimisers])
+        if storage is not None:
+            self._weights = storage.copy_(self._weights)
+        self._sizes = sizes
         for parameter, own in zip(parameters, torch.split(self._weights, sizes, 1), strict=True):
             parameter.data = own.view(parameter.shape)
+
+    def share(self) -> None:
+        """Let the single optimisers, and the policies that they train, use the rows of the stack as their own."""
+        for model, one in enumerate(self._optimisers):
+            weights, means, squares = (
+                torch.split(joint[model], self._sizes) for joint in (self._weights, self._means, self._squares)
+            )
+            one.steps = list(self._steps[model].unbind())
+            for index, parameter in enumerate(one.parameters):
+                parameter.data = weights[index].view(parameter.shape)
+                one.means[index] = means[index].view(parameter.shape)
+                one.squares[index] = squares[index].view(parameter.shape)
 
     def step(self, losses: Tensor, learning_rates: Tensor, may_change: Tensor) -> Tensor:
         """Step each model down the gradient of its own loss [M], in the parameters of `may_change` [M, P]. Returns the
         models that were not changed because their loss or gradient was not finite."""
         gradients = torch.autograd.grad(losses.sum(), self._parameters, allow_unused=True)
-        settings = self._settings
+        settings = self.settings
         with torch.no_grad():
             found = [
                 torch.zeros_like(parameter) if gradient is None else gradient

@@ -136,11 +136,15 @@ class SeatedPlayer:
             )
         return self._stack_keys[kind]
 
-    def num_rows(self, rows: int) -> int:
-        """How many to give to its policies when there are so many: with convolutions, one of a few sizes."""
+    @property
+    def convolves(self) -> bool:
         if self._convolves is None:
             self._convolves = any(map(uses_convolutions, self.policies))
-        return round_up_rows(rows) if self._convolves else rows
+        return self._convolves
+
+    def num_rows(self, rows: int) -> int:
+        """How many to give to its policies when there are so many: with convolutions, one of a few sizes."""
+        return round_up_rows(rows) if self.convolves else rows
 
     @property
     def model_name(self) -> str:

@@ -34,6 +34,8 @@ def update_stacked(
     """`TrainedPlayer.update` of a group at once."""
     prepared = [player.prepare(own, progress) for player, own in zip(players, batches, strict=True)]
     steps = _descend(players, prepared, progress)
+    for player, own, taken in zip(players, prepared, steps, strict=True):
+        player.require_sound(own, taken, progress)
     trained = zip(players, batches, steps, strict=True)
     return [player.finish(seen_in(own), taken, progress) for player, own, taken in trained]
 
@@ -184,7 +186,7 @@ def _losses(
     scale = {} if stack.value_scale is None else dict(stack.value_scale.named_buffers())
 
     def one(columns: Any, unrolled: Any, scale: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        policy = _OneOfStack(stack, Unrolled(**unrolled), scale)
+        policy = OneOfStack(stack, Unrolled(**unrolled), scale)
         loss = algorithm.loss(policy, replace(batch, **columns))  # type: ignore[arg-type]
         return loss.total, dict(loss.measured() if with_details else loss.statistics)
 
@@ -193,7 +195,7 @@ def _losses(
     return total, statistics
 
 
-class _OneOfStack:
+class OneOfStack:
     """One model of an unrolled stack, as a policy for the loss."""
 
     def __init__(self, stack: NetworkPolicy, unrolled: Unrolled, scale: Mapping[str, Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ludus.algorithms.algorithm import Algorithm
+from ludus.algorithms.cloning import unroll_leniently
 from ludus.algorithms.teacher import LOG_RATIO, TEACHER, apply_recomputed, is_recomputed, recomputed_columns
 from ludus.data.batch import Batch
 from ludus.data.records import ModelId
@@ -42,8 +44,18 @@ from ludus.workers.optimiser import (
     total_loss,
 )
 from ludus.workers.ranks import ALONE, Ranks, Seen, lags, seen_in
+from ludus.workers.worker import Diverged
 
 _COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")
+MOST_GROWTH, MOST_GROWTH_IN_ALL = 10.0, 100.0
+"""Factors by which the root mean square of all weights may grow: in one update, and in all the training of a player.
+In the recipes, an update adds a few per cent to it."""
+SMALLEST_START = 0.25
+"""The least root mean square that growth is measured from: a network may begin with zeros."""
+PROBED_ROWS = 64
+"""Decisions of a batch that the network is tried on after an update."""
+SAME = 1e-6
+"""Relative difference below which two values differ by rounding alone."""
 
 
 class TrainedPlayer:
@@ -76,6 +88,8 @@ class TrainedPlayer:
         self._averages = tuple(WeightAverage(policy, decay=config.average_decay) for policy in policies)
         self._references = {name: tuple(_frozen_copy(policy) for policy in policies) for name in algorithm.references}
         self.rng = np.random.Generator(np.random.PCG64(seed))
+        self._size = self._first_size = self._size_of_weights()
+        """Of the weights: now, and the largest that training has started from."""
         self.incarnation = 0
         self.step = 0
         self.decisions = 0
@@ -106,12 +120,58 @@ class TrainedPlayer:
         gradient steps. `elsewhere`: an empty batch for each kind that only other ranks have; all ranks prepare it."""
         prepared = self.prepare({**batches, **(elsewhere or {})}, progress)
         prepared = {kind: prepared[kind] for kind in batches}
-        return self.finish(seen_in(batches), self._descend(prepared, progress), progress)
+        steps = self._descend(prepared, progress)
+        self.require_sound(prepared, steps, progress)
+        return self.finish(seen_in(batches), steps, progress)
 
     def prepare(self, batches: Mapping[int, Batch], progress: float) -> dict[int, Batch]:
         """Move batches to the device and add the columns of the algorithm."""
         prepared = {kind: self._prepare(kind, batches[kind], progress) for kind in sorted(batches)}
         return prepared if self.is_whole else {kind: batch.flat() for kind, batch in prepared.items()}
+
+    def require_sound(self, prepared: Mapping[int, Batch], steps: Sequence[GradientStep], progress: float) -> None:
+        """Raise `Diverged` if an update has spoilt the weights, before any other worker gets them and before they are
+        saved: they are not finite, have exploded, or the network does not see what it is shown any more."""
+        if all(step.broken for step in steps):
+            return
+        rate = f"with learning rate {at(self.config.learning_rate, progress):g}"
+        before, self._size = self._size, self._size_of_weights()
+        for limit, than, how in (
+            (MOST_GROWTH * max(before, SMALLEST_START), before, f"grew in one update {rate}"),
+            (MOST_GROWTH_IN_ALL * max(self._first_size, SMALLEST_START), self._first_size, f"have grown {rate}"),
+        ):
+            if not self._size <= limit:  # also if it is no number
+                raise Diverged(f"the weights of {self.player} {how} from a mean size of {than:.3g} to {self._size:.3g}")
+        for kind, batch in prepared.items():
+            if wrong := self._find_wrong_outputs(kind, self._probed(batch)):
+                raise Diverged(f"an update {rate} has spoilt the network of {self.player}: {wrong}")
+
+    @torch.no_grad()
+    def _find_wrong_outputs(self, kind: int, batch: Batch) -> str | None:
+        valid = batch.valid
+        if not len(valid):
+            return None
+        unrolled = unroll_leniently(self.policies[kind], batch)  # a clone is shown illegal actions, too
+        values = unrolled.value[valid]
+        if not (torch.isfinite(values).all() and torch.isfinite(unrolled.log_prob[valid]).all()):
+            return "its outputs are not finite"
+        if batch.value is not None and _differ(batch.value[valid]) and not _differ(values):
+            return f"it gives every position the value {float(values.flatten()[0]):.3g}, which it did not before"
+        return None
+
+    def _probed(self, batch: Batch) -> Batch:
+        """A few decisions from all over a prepared batch; whole trajectories if it trains on those."""
+        if self.is_whole:
+            wanted = max(1, PROBED_ROWS // len(batch.valid))
+            return batch.columns(_spread(torch.arange(batch.valid.shape[1], device=self.device), wanted))
+        return batch.pick(_spread(torch.nonzero(batch.valid).squeeze(1), PROBED_ROWS))
+
+    @torch.no_grad()
+    def _size_of_weights(self) -> float:
+        """The root mean square of all weights."""
+        parameters = self.optimiser.parameters
+        norms = torch.stack([torch.linalg.vector_norm(one) for one in parameters])
+        return float(torch.linalg.vector_norm(norms)) / math.sqrt(sum(one.numel() for one in parameters))
 
     def finish(self, seen: Seen, steps: Sequence[GradientStep], progress: float) -> dict[str, float]:
         """Complete an update after its gradient steps: count, and move the average and the references."""
@@ -126,9 +186,8 @@ class TrainedPlayer:
         statistics |= lags(seen, self.step, self.config.lag)
         if self.is_value_only:
             statistics["value_only"] = 1.0
-        self.step += 1
         self.decisions += seen.total()
-        self._follow()
+        self.follow()
         return statistics
 
     @property
@@ -163,7 +222,7 @@ class TrainedPlayer:
         tensors = batch.map(lambda array: on_device(array, self.device))
         over_ranks = self.ranks.sum if self.ranks.count > 1 else None
         tensors = replace(tensors, progress=progress, over_ranks=over_ranks)
-        references = {name: copies[kind] for name, copies in self._references.items()}
+        references = self.references_of(kind)
         with torch.no_grad():
             if self.config.recompute:
                 tensors = self._recomputed(kind, tensors)
@@ -201,8 +260,9 @@ class TrainedPlayer:
                 self.after_gradient_step()
         return gradient_steps(self.ranks, broken, measured)
 
-    def _follow(self) -> None:
-        """Move the average and the references towards the live weights."""
+    def follow(self) -> None:
+        """Complete an update: a new version, towards which the average and the references move."""
+        self.step += 1
         for average in self._averages:
             average.update()
         for name, rule in self.algorithm.references.items():
@@ -211,6 +271,10 @@ class TrainedPlayer:
                     _move(copied, policy, 1.0)
                 elif rule.decay:
                     _move(copied, policy, 1.0 - rule.decay)
+
+    def references_of(self, kind: int) -> dict[str, Policy]:
+        """The reference policies of a kind of seat, by name."""
+        return {name: copies[kind] for name, copies in self._references.items()}
 
     def weights(self) -> Tree:
         """Live weights by KIND/PARAMETER."""
@@ -245,6 +309,8 @@ class TrainedPlayer:
 
     def _restart_from(self, weights: Mapping[str, Array]) -> None:
         load_weights(self.policies, weights)
+        self._size = self._size_of_weights()
+        self._first_size = max(self._first_size, self._size)
         self.optimiser.clear()
         self._averages = tuple(WeightAverage(policy, decay=self.config.average_decay) for policy in self.policies)
         self._copy_live(fixed=False)
@@ -280,6 +346,16 @@ class TrainedPlayer:
         for name in _COUNTERS:
             setattr(self, name, facts.get(name, 0))
         self.rng.bit_generator.state = facts["rng"]
+
+
+def _spread(index: Tensor, count: int) -> Tensor:
+    """At most `count` of these, from all over."""
+    return index[:: max(1, len(index) // count)][:count]
+
+
+def _differ(values: Tensor) -> bool:
+    """Whether values differ by more than rounding."""
+    return len(values) > 1 and bool(((values.amax(0) - values.amin(0)) > SAME * values.abs().amax(0)).any())
 
 
 def _frozen_copy(policy: Policy) -> Policy:

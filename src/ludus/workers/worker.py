@@ -55,6 +55,11 @@ class TrainingFailed(RuntimeError):  # noqa: N818
     """The run cannot continue. The message says why and what to look at; trained weights are kept."""
 
 
+class Diverged(TrainingFailed):
+    """Training has spoilt the weights of a player. They are neither published nor saved: the latest checkpoint and all
+    snapshots are from before."""
+
+
 class LearningWatch:
     """Ends a run that plays but whose updates are all refused."""
 

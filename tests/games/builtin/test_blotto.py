@@ -106,3 +106,10 @@ def test_it_is_a_game_source_with_bounds() -> None:
         Blotto(fields=1)
     with pytest.raises(ValueError, match="184756 placements; at most 2000"):
         Blotto(soldiers=10, fields=11)
+
+
+@pytest.mark.parametrize(("soldiers", "fields"), [(2_000_000, 1_000_000), (10**18, 3), (3, 10**18)])
+def test_too_many_placements_are_refused_before_they_are_counted(soldiers: int, fields: int) -> None:
+    """Counting them all took hours, and with it the game server that a client had asked for them."""
+    with pytest.raises(ValueError, match="has too many placements; at most 2000 are allowed"):
+        Blotto(soldiers=soldiers, fields=fields)

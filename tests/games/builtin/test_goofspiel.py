@@ -101,5 +101,5 @@ def test_matching_the_prize_beats_two_random_seats(play: Play) -> None:
 
 
 def test_needs_two_cards() -> None:
-    with pytest.raises(ValueError, match="num_cards must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="num_cards must be 2 to 1000, got 1"):
         Goofspiel(num_cards=1)

@@ -74,7 +74,7 @@ def test_it_is_a_game_source() -> None:
     assert isinstance(source, GameSource)
     assert set(source.bots()) == {"random", "rock", "paper", "scissors"}
     assert RockPaperScissors(rounds=5).tree() is None
-    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="rounds must be 1 to 1000000, got 0"):
         RockPaperScissors(rounds=0)
 
 

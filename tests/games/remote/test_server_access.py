@@ -1,29 +1,37 @@
 from __future__ import annotations
 
+import queue
 import shlex
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import pytest
-from game_servers import serving
+from game_servers import eventually, serving
 
-from ludus.games.remote.client import GameClient, ServerAccess, read_token
+from ludus.games.remote import messages
+from ludus.games.remote.client import GameClient, ServerAccess, ServerLost
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
+
+TOKEN = "correct-horse-battery"
 
 
 @pytest.fixture
 def token_file(tmp_path: Path) -> str:
     file = tmp_path / "token"
-    file.write_text("correct-horse\n")
+    file.touch(0o600)
+    file.write_text(f"{TOKEN}\n")
     return str(file)
 
 
 def test_a_token_opens_the_server_and_nothing_else_does(token_file: str, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
-    wrong.write_text("battery-staple")
-    with serving("kuhn", token="correct-horse") as server:
+    wrong.touch(0o600)
+    wrong.write_text("battery-staple-horse")
+    with serving("kuhn", token=TOKEN) as server:
         assert Remote(server=server, token_file=token_file).tables(1).num_tables == 1
         for given, said in ((None, "LUDUS_GAME_TOKEN_FILE"), (str(wrong), "this is not its token")):
             with pytest.raises(GameError, match=said):
@@ -36,16 +44,28 @@ def test_a_token_opens_the_server_and_nothing_else_does(token_file: str, tmp_pat
 
 def test_the_token_may_come_from_the_environment(token_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUDUS_GAME_TOKEN_FILE", token_file)
-    with serving("kuhn", token="correct-horse") as server:
+    with serving("kuhn", token=TOKEN) as server:
         assert Remote(server=server).spec.name == "kuhn"
 
 
-@pytest.mark.parametrize("content", ["", "\n", "two words", "bad\x07bell", "naïve"])
-def test_what_is_no_token_is_said(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "token"
-    file.write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match="holds no token"):
-        read_token(file)
+@pytest.mark.parametrize("token", [None, TOKEN])
+@pytest.mark.parametrize("method", ["Describe", "Play"])
+def test_calls_without_a_request_keep_nobody_out(token: str | None, method: str, token_file: str) -> None:
+    with serving("kuhn", token=token, clients_max=2) as server, ExitStack() as ending:
+        channel = ending.enter_context(grpc.insecure_channel(server, [("grpc.use_local_subchannel_pool", 1)]))
+        for _ in range(60):  # more than the server has threads
+            requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+            channel.stream_stream(f"/{messages.SERVICE}/{method}")(iter(requests.get, None))
+            ending.callback(requests.put, None)
+        with GameClient(server, token_file=None if token is None else token_file) as client:
+            assert eventually(lambda: _answers(client))
+
+
+def _answers(client: GameClient) -> bool:
+    try:
+        return client.list() == ()
+    except ServerLost:  # the calls above are still arriving
+        return False
 
 
 @pytest.mark.parametrize("server", ["localhost", "localhost:", ":23432", "localhost:99999", "localhost:x"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 from page_requests import ask, served
@@ -143,22 +145,97 @@ def test_a_wrong_token_is_answered_slowly_and_lets_nobody_in(
     locked: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited = []
+    sleep = asyncio.sleep
 
     async def wait(seconds: float) -> None:
         waited.append(seconds)
+        await sleep(0.01)  # uvicorn waits by the same function
 
     monkeypatch.setattr(security.asyncio, "sleep", wait)
     asked = ask(locked, "/sign-in", "POST", "token=wrong", Content_Type="application/x-www-form-urlencoded")
     assert asked.status == 403
     assert "set-cookie" not in asked.headers
-    assert security.WRONG_TOKEN_S in waited
-    assert ask(locked, "/sign-in", "POST", "token=" + "x" * 10_000).status == 413
+    assert waited.count(security.WRONG_TOKEN_S) == 1
+    assert ask(locked, "/", Authorization="Bearer wrong").status == 401
+    assert ask(locked, "/", Cookie=f"{PageAccess(token=TOKEN).cookie}=wrong").status == 401
+    assert waited.count(security.WRONG_TOKEN_S) == 3
+    assert ask(locked, "/").status == 401  # no guess
+    assert waited.count(security.WRONG_TOKEN_S) == 3
+    assert ask(locked, "/sign-in", "POST", "token=" + "x" * 70_000).status == 413
 
 
 def test_pages_with_different_tokens_do_not_take_each_others_cookies() -> None:
     one, other = PageAccess(token="one"), PageAccess(token="other")
     assert one.cookie != other.cookie
     assert one.cookie_value != other.cookie_value
+
+
+# --- how much of it one visitor can take ---
+
+
+HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+BODY = (
+    b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://127.0.0.1\r\n"
+    b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+)
+
+
+def half_request(page: PageServer, sent: bytes = HEAD) -> socket.socket:
+    connected = socket.create_connection(("127.0.0.1", page.port), timeout=20)
+    connected.sendall(sent)
+    return connected
+
+
+def heard(connected: socket.socket) -> bytes:
+    """Everything until the other side closes the connection."""
+    told = b""
+    with suppress(ConnectionError):
+        while more := connected.recv(1000):
+            told += more
+    return told
+
+
+@pytest.mark.parametrize("sent", [HEAD, BODY], ids=["head", "body"])
+def test_half_requests_take_no_place_from_whole_ones(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(security, "MOST_STRANGERS", 4)
+    with served(APP) as page, ExitStack() as ending:
+        half = [ending.enter_context(half_request(page, sent)) for _ in range(12)]
+        assert ask(page, "/").status == 200
+        assert heard(half[0]) == b""  # the oldest ones have made room
+
+
+def test_a_page_that_is_watched_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "MOST_STRANGERS", 4)
+    with served(APP) as page, ExitStack() as ending:
+        watching = http.client.HTTPConnection("127.0.0.1", page.port, timeout=20)
+        for _ in range(2):
+            watching.request("GET", "/")
+            assert watching.getresponse().read() == b"GET b''"
+            connected = watching.sock
+            for _ in range(12):
+                ending.enter_context(half_request(page))
+            assert ask(page, "/").status == 200
+            assert watching.sock is connected
+        watching.close()
+
+
+@pytest.mark.parametrize(("sent", "said"), [(b"GET / HT", b""), (BODY, b"HTTP/1.1 408")], ids=["head", "body"])
+def test_a_request_that_does_not_come_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes, said: bytes
+) -> None:
+    monkeypatch.setattr(security, "REQUEST_S", 0.05)
+    with served(APP) as page, half_request(page, sent) as slow:
+        answer = heard(slow)
+    assert answer.startswith(said)
+    assert bool(answer) == bool(said)
+
+
+def test_a_long_head_and_a_long_body_are_refused(page: PageServer) -> None:
+    mine = f"127.0.0.1:{page.port}"
+    own = {"Host": mine, "Origin": f"http://{mine}", "Content_Type": "application/json"}
+    assert ask(page, "/", "POST", " " * (security.MOST_BYTES + 1), **own).status == 413
+    with half_request(page, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 40_000) as long:
+        assert long.recv(1000).startswith(b"HTTP/1.1 400")
 
 
 # --- what every answer says ---

@@ -86,8 +86,7 @@ class Opponents:
 
     def _follow(self) -> None:
         with self._folder.ledger(read_only=True) as ledger:
-            for _, event in ledger.replay(after=self._league.num_events):
-                self._league.apply(event)
+            ledger.fold(self._league.apply, after=self._league.num_events)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,6 @@ FILES: Mapping[str, Path] = {
 }
 MOST_GAMES = 32
 """Games at the same time; the one that was idle for longest makes room for a new one."""
-MOST_BYTES = 64_000
 
 Answer = dict[str, Any]
 
@@ -199,13 +198,8 @@ class PlayPage:
 
     def _post(self, ask: Callable[[Answer], Answer]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            sent = b""
-            async for part in request.stream():
-                sent += part
-                if len(sent) > MOST_BYTES:
-                    return JSONResponse({"error": f"more than {MOST_BYTES} bytes"}, 413)
             try:
-                asked = json.loads(sent)
+                asked = json.loads(await request.body())
             except (ValueError, RecursionError):
                 asked = None
             if not isinstance(asked, dict):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import comb
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ Placement = tuple[int, ...]
 class Blotto:
     """Options: `soldiers` of each seat and `fields` to put them on."""
 
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.simultaneous_games:TensorMatrixGame.of"
     soldiers: int = 6
     fields: int = 3
 
@@ -38,11 +40,14 @@ class Blotto:
         for name, number in (("soldiers", self.soldiers), ("fields", self.fields)):
             if number < 3:
                 raise ValueError(f"Blotto.{name} must be at least 3, got {number}")
-        count = comb(self.soldiers + self.fields - 1, self.fields - 1)
-        if count > MOST_PLACEMENTS:
+        # There are at least as many placements as soldiers and fields. Counting those of millions would take hours.
+        few = self.soldiers + self.fields <= MOST_PLACEMENTS
+        count = comb(self.soldiers + self.fields - 1, self.fields - 1) if few else None
+        if count is None or count > MOST_PLACEMENTS:
             raise ValueError(
-                f"Blotto with {self.soldiers} soldiers on {self.fields} fields has {count} placements; "
-                f"at most {MOST_PLACEMENTS} are allowed, so take fewer soldiers or fields"
+                f"Blotto with {self.soldiers} soldiers on {self.fields} fields has "
+                f"{'too many' if count is None else count} placements; at most {MOST_PLACEMENTS} are allowed, "
+                "so take fewer soldiers or fields"
             )
 
     @cached_property
@@ -63,10 +68,14 @@ class Blotto:
     @property
     def payoff(self) -> NDArray[np.float32]:
         """[placements, placements]: reward of the row's placement against the column's."""
-        return _matrix(self.soldiers, self.fields).payoff
+        return self.matrix.payoff
 
     def tables(self, num_tables: int) -> GameBatch:
-        return MatrixTables(self.spec, _matrix(self.soldiers, self.fields), num_tables)
+        return MatrixTables(self.spec, self.matrix, num_tables)
+
+    @property
+    def matrix(self) -> Matrix:
+        return _matrix(self.soldiers, self.fields)
 
     def bots(self) -> Mapping[str, Bot]:
         """`left` beats `right` beats `middle` beats `left`: the same numbers, shifted by one field."""
@@ -90,7 +99,7 @@ class Blotto:
     def tree(self) -> TreeState | None:
         if len(self.placements) > WALKABLE_PLACEMENTS:
             return None
-        return MatrixState(_matrix(self.soldiers, self.fields), rounds=1)
+        return MatrixState(self.matrix, rounds=1)
 
 
 @cache

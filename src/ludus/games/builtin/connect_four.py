@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,7 @@ _POSITIONS_AT_ONCE = 1 << 15  # bounds the memory of a deep search and keeps its
 class ConnectFour(GameDefaults):
     """There is no game tree to walk, with 4.5e12 positions; search starts from `tree_state` of a table."""
 
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.board_games:TensorConnectFour.of"
     threats: bool = True
     """Show the columns where a seat wins at once."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from ludus.games.tables import ArrayTables, GameDefaults
 SEATS = 3
 LARGEST_TREE = 3  # the tree has some thousand histories for this many cards, and half a million for one more
 
+MOST_CARDS = 1_000
 _ROTATED = (np.arange(SEATS)[:, None] + np.arange(SEATS)) % SEATS
 """[seat, offset]: the seats in the order in which a seat sees them."""
 
@@ -35,11 +37,12 @@ _ROTATED = (np.arange(SEATS)[:, None] + np.arange(SEATS)) % SEATS
 class Goofspiel(GameDefaults):
     """Options: `num_cards` in each hand and among the prizes."""
 
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.simultaneous_games:TensorGoofspiel.of"
     num_cards: int = 5
 
     def __post_init__(self) -> None:
-        if self.num_cards < 2:
-            raise ValueError(f"Goofspiel.num_cards must be at least 2, got {self.num_cards}")
+        if not 2 <= self.num_cards <= MOST_CARDS:
+            raise ValueError(f"Goofspiel.num_cards must be 2 to {MOST_CARDS}, got {self.num_cards}")
 
     @cached_property
     def spec(self) -> GameSpec:

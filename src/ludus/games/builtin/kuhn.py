@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ JACK, QUEEN, KING = 0, 1, 2
 class Kuhn:
     """Cards 0 .. seats, ante 1, bet 1; the highest card among the seats that bet takes the pot."""
 
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.tree_game:TensorTree.of"
     seats: int = 2
 
     def __post_init__(self) -> None:

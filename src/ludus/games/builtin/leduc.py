@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ INFORMATION_SIZE = _MOVES + 2 * 2 * MAX_MOVES
 @dataclass(frozen=True, kw_only=True)
 class Leduc:
     """Ante 1, raises of 2 and then 4, at most two per round; a pair wins, else the higher card."""
+
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.tree_game:TensorTree.of"
 
     @cached_property
     def spec(self) -> GameSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,15 +33,19 @@ def _matrix() -> Matrix:
 _MATRIX = _matrix()
 
 
+MOST_ROUNDS = 1_000_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class RockPaperScissors:
     """Each round won is worth 1. A seat sees the choices of the previous round."""
 
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.simultaneous_games:TensorMatrixGame.of"
     rounds: int = 1
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"RockPaperScissors.rounds must be at least 1, got {self.rounds}")
+        if not 1 <= self.rounds <= MOST_ROUNDS:
+            raise ValueError(f"RockPaperScissors.rounds must be 1 to {MOST_ROUNDS}, got {self.rounds}")
 
     @cached_property
     def spec(self) -> GameSpec:
@@ -53,7 +58,11 @@ class RockPaperScissors:
         )
 
     def tables(self, num_tables: int) -> GameBatch:
-        return MatrixTables(self.spec, _MATRIX, num_tables)
+        return MatrixTables(self.spec, self.matrix, num_tables)
+
+    @property
+    def matrix(self) -> Matrix:
+        return _MATRIX
 
     def bots(self) -> Mapping[str, Bot]:
         return {

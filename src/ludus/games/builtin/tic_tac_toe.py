@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,8 @@ _CENTRALITY = np.array([2, 1, 2, 1, 3, 1, 2, 1, 2])  # the centre before corners
 @dataclass(frozen=True, kw_only=True)
 class TicTacToe:
     """No options."""
+
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.board_games:TensorTicTacToe.of"
 
     @cached_property
     def spec(self) -> GameSpec:

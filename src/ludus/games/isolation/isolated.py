@@ -33,6 +33,7 @@ MOST_LOSSES = 10  # losses of a process in a row, without an episode that was fi
 _BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.05, 2.0
 """Pause before the third start in a row; twice as long before each further one."""
 _LOOK_EVERY_S = 1.0  # how often the memory and the log of a process are checked
+_LOOK_AT_START_S = 0.2  # how often its memory is checked while it starts
 
 
 @dataclass(kw_only=True, eq=False)
@@ -222,7 +223,7 @@ class IsolatedBatch:
                 continue
             slot.host.trim_log()
             if most_mb is not None and (used := slot.host.memory_mb()) > most_mb:
-                self._lose(slot, f"leaked: it takes {used:,.0f} MB, more than memory_mb={most_mb:g}")
+                self._lose(slot, _leaked(used, most_mb))
         self._looked = time.monotonic()
 
     # --- talking to them ---
@@ -307,17 +308,27 @@ class Isolated(Isolation, GameDefaults):
     @property
     def _described(self) -> protocol.HostHello:
         options = msgspec.msgpack.encode(dict(self.options))
-        return _describe(self.game, options, self.python, self.needs_display, self.start_seconds)
+        return _describe(self.game, options, self.python, self.needs_display, self.start_seconds, self.memory_mb)
+
+
+def _leaked(used_mb: float, most_mb: float) -> str:
+    return f"leaked: it takes {used_mb:,.0f} MB, more than memory_mb={most_mb:g}"
 
 
 @functools.lru_cache(maxsize=64)
-def _describe(game: str, options: bytes, python: str | None, needs_display: bool, limit_s: float) -> protocol.HostHello:
+def _describe(
+    game: str, options: bytes, python: str | None, needs_display: bool, limit_s: float, most_mb: float | None
+) -> protocol.HostHello:
     """Ask a process that ends at once."""
     launch = protocol.HostLaunch(game=game, options=msgspec.msgpack.decode(options), needs_display=needs_display)
     host = protocol.HostProcess(launch, python, None)
     try:
-        if not host.control.poll(limit_s):
-            raise protocol.HostLost(f"hung: it did not start within {limit_s:g} s")
+        deadline = time.monotonic() + limit_s
+        while not host.control.poll(_LOOK_AT_START_S):
+            if time.monotonic() > deadline:
+                raise protocol.HostLost(f"hung: it did not start within {limit_s:g} s")
+            if most_mb is not None and (used := host.memory_mb()) > most_mb:
+                raise protocol.HostLost(_leaked(used, most_mb))
         hello = host.receive()
         assert isinstance(hello, protocol.HostHello)
         return hello

@@ -24,10 +24,10 @@ from ludus.games.remote import messages
 from ludus.games.remote.shortcut import FrameSocket, reach
 from ludus.games.seat_rows import GameError
 from ludus.system.arrays import Buffer, WireError
+from ludus.system.network import read_token_file
 
 TOKEN_VARIABLE = "LUDUS_GAME_TOKEN_FILE"
 CA_VARIABLE = "LUDUS_GAME_CA_FILE"
-_LONGEST_TOKEN = 4096
 
 _REFUSALS = (
     grpc.StatusCode.UNAUTHENTICATED,
@@ -96,7 +96,7 @@ class ServerAccess:
 
     def metadata(self) -> list[tuple[str, str]]:
         file = self.token_file or os.environ.get(TOKEN_VARIABLE)
-        return [] if file is None else [("authorization", f"Bearer {read_token(file)}")]
+        return [] if file is None else [("authorization", f"Bearer {read_token_file(file)}")]
 
     def require_answer(self, error: grpc.RpcError) -> NoReturn:
         """Raises `ServerRefused` if the client is at fault, else `ServerLost`."""
@@ -113,15 +113,6 @@ class ServerAccess:
                 why = f"it has closed the connection; if it uses TLS, name its certificate in {CA_VARIABLE}"
             raise ServerLost(f"no game server answers at {self.server}: {why}") from error
         raise ServerLost(f"game server {self.server}: {details or code}") from error
-
-
-def read_token(file: str | Path) -> str:
-    """The first line of the file. Raises ValueError if it is no token."""
-    text = Path(file).read_text(encoding="utf-8")[:_LONGEST_TOKEN].strip()
-    token = text.partition("\n")[0].strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ValueError(f"{file}: holds no token: one line of printable ASCII without spaces")
-    return token
 
 
 class PlayStream:

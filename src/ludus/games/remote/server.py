@@ -21,6 +21,7 @@ from ludus.games.remote.matches import ServerMatches
 from ludus.games.remote.served_tables import SERVER, RequestRefused, ServedTables, abort, require_protocol
 from ludus.games.remote.shortcut import Shortcuts, listen
 from ludus.system.arrays import WireError
+from ludus.system.network import Strangers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,24 @@ class ServerConfig:
 _KEEPALIVE_MS = 30_000  # a client whose machine has crashed is noticed after this long
 _STOPPING_S = 5.0
 _LONGEST_WAIT_S = 30.0  # how long a call may wait for the end of a match
+_HANDSHAKE_MS = 10_000  # a connection that is not set up by then is closed
+_MOST_STRANGERS = 16  # calls without a request; the oldest makes room for the next
+
+
+class _TokenGuard:
+    """An interceptor that rejects calls without the token before anything of their request is waited for."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+    def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
+        told = dict(handler_call_details.invocation_metadata).get("authorization", "")
+        if hmac.compare_digest(told.encode(), self._expected):
+            return continuation(handler_call_details)
+        why = "this is not its token" if told else "it wants a token: name a file with it in LUDUS_GAME_TOKEN_FILE"
+        return grpc.stream_stream_rpc_method_handler(
+            lambda frames, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
+        )
 
 
 class GameServer:
@@ -79,6 +98,7 @@ class GameServer:
         self._lock = threading.Condition()
         self._clients = self._tables = 0
         self._shortcuts: Shortcuts | None = None
+        self._strangers = Strangers(_MOST_STRANGERS)
         # A match thread or a stream of play holds a thread for as long as it lasts; calls need some more.
         self._threads = ThreadPoolExecutor(config.clients_max + 32, "client")
         self._server = grpc.server(
@@ -89,8 +109,10 @@ class GameServer:
                 ("grpc.max_send_message_length", config.message_bytes),
                 ("grpc.so_reuseport", 0),  # a second server at the same port must fail
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
                 *messages.CHANNEL_OPTIONS,
             ],
+            interceptors=[] if config.token is None else [_TokenGuard(config.token)],
             maximum_concurrent_rpcs=config.clients_max + 32,
         )
 
@@ -137,20 +159,22 @@ class GameServer:
             "List": (messages.Nothing, lambda _: messages.MatchList(matches.all())),
         }
 
-        def answer(kind: Any, call: Callable[[Any], msgspec.Struct], frame: bytes, context: Any) -> bytes:
+        def answer(kind: Any, call: Callable[[Any], msgspec.Struct], frames: Iterator[bytes], context: Any) -> bytes:
             try:
-                self._require_token(context)
+                frame = self._first(frames, context)
+                if frame is None:
+                    raise WireError("a call without a request")
                 return messages.pack(call(messages.read_header(messages.unpack(frame)[0], kind)))
             except Exception as error:
                 abort(context, error)
 
-        unary = {name: grpc.unary_unary_rpc_method_handler(partial(answer, *call)) for name, call in calls.items()}
+        # As a stream, because gRPC would wait for a single request without end.
+        unary = {name: grpc.stream_unary_rpc_method_handler(partial(answer, *call)) for name, call in calls.items()}
         return {"Play": grpc.stream_stream_rpc_method_handler(self._play), **unary}
 
     def _play(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         try:
-            self._require_token(context)
-            first = next(frames, None)
+            first = self._first(frames, context)
             if first is None:
                 return
             request, _ = _read_request(first)
@@ -165,15 +189,23 @@ class GameServer:
         except Exception as error:
             abort(context, error)
 
+    def _first(self, frames: Iterator[bytes], context: Any) -> bytes | None:
+        """The first request of a call; None if it ends without one."""
+        self._strangers.add(context, context.cancel)
+        try:
+            return next(frames, None)
+        finally:
+            self._strangers.remove(context)
+
     def _serve_tables(self, hello: messages.Hello, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         require_protocol(hello.protocol)
         self._require_ready()
-        try:
-            source = self._game.chosen(hello.game, hello.options)
-            _ = source.spec  # options that the game does not take may show only now
-        except (ValueError, TypeError) as error:
-            raise RequestRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
         with self._room_for(hello.tables), ExitStack() as ending:
+            try:
+                source = self._game.chosen(hello.game, hello.options)
+                _ = source.spec  # options that the game does not take may show only now
+            except (ValueError, TypeError) as error:
+                raise RequestRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
             if not hello.tables:
                 yield self._welcome(source)
                 if next(frames, None) is not None:
@@ -257,14 +289,6 @@ class GameServer:
     def _require_ready(self) -> None:
         if (reason := self._why_not_ready()) is not None:
             raise RequestRefused(grpc.StatusCode.UNAVAILABLE, reason)
-
-    def _require_token(self, context: Any) -> None:
-        if self._config.token is None:
-            return
-        told = dict(context.invocation_metadata()).get("authorization", "")
-        if not hmac.compare_digest(told.encode(), f"Bearer {self._config.token}".encode()):
-            why = "this is not its token" if told else "it wants a token: name a file with it in LUDUS_GAME_TOKEN_FILE"
-            raise RequestRefused(grpc.StatusCode.UNAUTHENTICATED, why)
 
     def _start_game(self, told: messages.StartRequest) -> messages.MatchResult:
         self._require_ready()

@@ -1,4 +1,5 @@
-"""Serves a page from a thread of its own. `PageGuard` rejects requests of other sites and without the token."""
+"""Serves a page from a thread of its own. `PageGuard` rejects requests of other sites and without the token, and the
+server limits connections and the size and time of requests, so that nobody can keep the page from others."""
 
 from __future__ import annotations
 
@@ -16,19 +17,30 @@ from urllib.parse import parse_qs
 
 import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ludus.system.network import is_loopback
+from ludus.system.network import Strangers, is_loopback
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 SIGN_IN = "/sign-in"
 """The path to which the login form sends the token."""
 WRONG_TOKEN_S = 0.5
 """An answer to a wrong token takes so long: guessing is slow."""
+MOST_CONNECTIONS = 256
+"""Connections with an accepted request."""
+MOST_STRANGERS = 64
+"""Connections without one; the oldest makes room for the next."""
+REQUEST_S = 10.0
+"""Time for the head of a request, and again for its body."""
+MOST_BYTES = 64_000
+"""The longest body of a request."""
+_HEAD_BYTES = 16_384
+_CONNECTION = "ludus connection"
+"""Where the state of a request has its connection."""
 _READS = ("GET", "HEAD")
-_FORM_BYTES = 4096
 
 HEADERS = {
     # No script but our own files: a name that looks like a script stays a name.
@@ -90,6 +102,10 @@ class PageAccess:
         sent = connection.cookies.get(self.cookie, "")
         return hmac.compare_digest(sent.encode(), self.cookie_value.encode())
 
+    def is_guess(self, connection: HTTPConnection) -> bool:
+        """Whether a request that is not let in has tried a token or a cookie."""
+        return "authorization" in connection.headers or self.cookie in connection.cookies
+
     @property
     def cookie(self) -> str:
         """Cookies are shared by all ports of a host: pages with different tokens must not mix theirs up."""
@@ -108,15 +124,25 @@ class PageAccess:
 class PageGuard:
     """The app behind it is asked only what `PageAccess` allows, and its answers carry `HEADERS`."""
 
-    def __init__(self, app: ASGIApp, access: PageAccess) -> None:
+    def __init__(
+        self, app: ASGIApp, access: PageAccess, accepted: Callable[[Scope], None] = lambda scope: None
+    ) -> None:
+        """`accepted` is called with each request that the app is asked."""
         self._app = app
         self._access = access
+        self._accepted = accepted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # neither web sockets nor a lifespan are ours
         send = _with_headers(send)
-        refused = await self._refusal(Request(scope, receive))
+        request = Request(scope, receive)
+        refused = await self._refusal(request)
+        if refused is None and scope["method"] not in _READS:
+            body = await _body(request)
+            receive, refused = (_given(body), None) if isinstance(body, bytes) else (receive, body)
+        if refused is None and (connection := scope.get("state", {}).get(_CONNECTION)) is not None:
+            connection.strangers.remove(connection)
         await (self._app if refused is None else refused)(scope, receive, send)
 
     async def _refusal(self, request: Request) -> Response | None:
@@ -128,7 +154,7 @@ class PageGuard:
         if request.url.path == SIGN_IN and self._access.token is not None:
             return await self._sign_in(request)
         if not self._access.lets_in(request):
-            if "authorization" in headers:
+            if self._access.is_guess(request):
                 await asyncio.sleep(WRONG_TOKEN_S)
             return _sign_in_page(401) if _wants_page(request) else PlainTextResponse("the token is missing", 401)
         if request.method not in _READS:
@@ -141,11 +167,9 @@ class PageGuard:
     async def _sign_in(self, request: Request) -> Response:
         if request.method != "POST":
             return _sign_in_page(200)
-        sent = b""
-        async for part in request.stream():
-            sent += part
-            if len(sent) > _FORM_BYTES:
-                return PlainTextResponse("that is no token", 413)
+        sent = await _body(request)
+        if isinstance(sent, Response):
+            return sent
         [token] = parse_qs(sent.decode(errors="replace")).get("token", [""])[-1:]
         assert self._access.token is not None
         if not hmac.compare_digest(token.strip().encode(), self._access.token.encode()):
@@ -160,6 +184,37 @@ class PageGuard:
             secure=request.url.scheme == "https",
         )
         return answer
+
+
+async def _body(request: Request) -> bytes | Response:
+    """The body of a request, or a refusal if it is too long or too slow."""
+    sent = bytearray()
+    try:
+        async with asyncio.timeout(REQUEST_S):
+            async for part in request.stream():
+                sent += part
+                if len(sent) > MOST_BYTES:
+                    return _closing(f"more than {MOST_BYTES} bytes", 413)
+    except TimeoutError:
+        return _closing(f"the request took more than {REQUEST_S:g} s", 408)
+    except ClientDisconnect:
+        return _closing("the request has ended early", 400)
+    return bytes(sent)
+
+
+def _closing(text: str, status: int) -> Response:
+    """The rest of the request is not read."""
+    return PlainTextResponse(text, status, {"connection": "close"})
+
+
+def _given(body: bytes) -> Receive:
+    """Hands a body that has arrived to the app."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return waiting.pop() if waiting else {"type": "http.disconnect"}
+
+    return receive
 
 
 def file_route(path: Path) -> Callable[[Request], Awaitable[Response]]:
@@ -238,6 +293,42 @@ def _is_address(name: str) -> bool:
     return True
 
 
+class _PageConnection(H11Protocol):
+    """Limits the time for the head of a request, for which uvicorn would wait for ever, and the number of connections
+    that have sent none. Each server has a class of its own, with its `strangers`."""
+
+    strangers: Strangers
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, _CONNECTION: self}
+        self.strangers.add(self, transport.abort)
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect_nothing()
+        self.strangers.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._expect_nothing()
+
+    def on_response_complete(self) -> None:
+        self._expect_request()
+        super().on_response_complete()
+
+    def _expect_request(self) -> None:
+        self._expect_nothing()
+        self._late = self.loop.call_later(REQUEST_S, self.transport.abort)
+
+    def _expect_nothing(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+
+
 class PageServer:
     """Listens when it is made and serves from `start` until `close`."""
 
@@ -253,6 +344,9 @@ class PageServer:
                 log_level="critical",
                 lifespan="off",
                 ws="none",
+                http=type("PageConnection", (_PageConnection,), {"strangers": Strangers(MOST_STRANGERS)}),
+                limit_concurrency=MOST_CONNECTIONS + MOST_STRANGERS,
+                h11_max_incomplete_event_size=_HEAD_BYTES,
                 server_header=False,
                 timeout_graceful_shutdown=2,
             )

@@ -135,6 +135,9 @@ class NodePool:
             left = [node for node in left if chosen.get(node.id, True) is not None]
             if not blinded and None not in chosen.values():
                 self.ranks = [one for one in chosen.values() if one is not None for _ in range(plan[one.node.id])]
+                for one in self.connections:  # an earlier plan may have wanted them
+                    if one.ranks and one.node.id not in plan:
+                        self._with_ranks(one.node, 0, leads=False)
                 for one in self.ranks if not first and self.room < len(self.ranks) else ():
                     one.num_slots = max(one.num_slots, one.ranks)  # more workers than cores, but the run goes on
                 return

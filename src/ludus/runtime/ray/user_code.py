@@ -178,7 +178,7 @@ class Mirror:
         if found:
             os.environ["PYTHONPATH"] = os.pathsep.join(found)
         sys.path[:0] = places.values()
-        self.folder = RunFolder.open(self.path)
+        self.folder = RunFolder.open(self.path, trusted=True)  # the trainer has decided
 
     def close(self) -> None:
         self._home.close()

@@ -1,0 +1,255 @@
+"""Decisions of learning players per second in the device runtime, trained on, for self-play and for a league.
+
+    python benchmarks/device.py                                   # on a GPU: about three minutes, half of it compiling
+    python benchmarks/device.py --tables 16896 67584 270336 --modes compiled
+    python benchmarks/device.py --small                           # on a CPU, in seconds: shows that it runs
+
+Self-play is one player at all tables. The league has one main player and two exploiters, each with half of its matches
+in self-play and half against frozen players, 33 in all. One update is 16 steps at all tables and one epoch of four
+minibatches (PPO, network 128-128). `run` is a whole training with controller, ledger, PFSP and snapshots.
+
+The modes: `compiled` (torch.compile and one CUDA graph), `graph` (eager operations in a CUDA graph), `eager`.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from _report import Table, parser, write
+
+from ludus.algorithms.ppo import PPO
+from ludus.experiment import Experiment
+from ludus.games.builtin.connect_four import ConnectFour
+from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.device.tensor_game import tensor_game_of
+from ludus.games.game import GameSource
+from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import find_device
+from ludus.runtime.assemble import create_run
+from ludus.runtime.device import device_training
+from ludus.workers.actor import ActorConfig
+from ludus.workers.config import DeviceConfig, LearnerConfig
+from ludus.workers.device.engine import Engine
+from ludus.workers.device.rollout import Layout
+from ludus.workers.trained_player import TrainedPlayer
+from ludus.workers.worker import StopTraining
+
+GAMES: dict[str, GameSource] = {"connect_four": ConnectFour(threats=False), "kuhn": Kuhn()}
+STEPS, MINIBATCHES, LEARNERS = 16, 4, 3
+BLOCKS = 66
+"""Of the league: 22 of each player, and 11 of them against frozen players, which makes 33."""
+MODEL = ActorCritic(hidden=(128, 128), activation="relu", separate_critic=False)
+WINDOWS = 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    game: str
+    league: bool
+    tables: int
+    mode: str
+    device: str
+    precision: str
+
+    @property
+    def learners(self) -> int:
+        return LEARNERS if self.league else 1
+
+    @property
+    def matches(self) -> int:
+        return BLOCKS if self.league else 2
+
+    @property
+    def learner(self) -> LearnerConfig:
+        batch = STEPS * self.tables // self.learners
+        return LearnerConfig(
+            batch_size=batch,
+            minibatch_size=max(1, batch // MINIBATCHES),
+            buffer_size=batch,
+            epochs=1,
+            device=self.device,
+        )
+
+    @property
+    def config(self) -> DeviceConfig:
+        precision: Any = self.precision
+        return DeviceConfig(precision=precision, compile=self.mode == "compiled", graph=self.mode != "eager")
+
+
+def new_engine(setting: Setting) -> Engine:
+    game = tensor_game_of(GAMES[setting.game])
+    assert game is not None
+    kind = game.spec.kinds[0]
+    players = [
+        TrainedPlayer(f"player{number}", (MODEL.build(kind, number),), PPO(), setting.learner, seed=number)
+        for number in range(setting.learners)
+    ]
+    layout = Layout.fit(
+        game,
+        learners=setting.learners,
+        num_tables=setting.tables,
+        matches=setting.matches,
+        batch_size=setting.learner.batch_size,
+    )
+    engine = Engine(game, layout, players, setting.config, seed=0)
+    against_frozen = 0
+    for block in range(layout.num_blocks):
+        player, place = divmod(block, layout.blocks)
+        versus = setting.league and place % 2 == 1
+        rows = [player, player]
+        if versus:
+            frozen = {f"{kind.name}/{name}": array for name, array in _weights(kind, 100 + against_frozen).items()}
+            rows[1] = engine.row_of_opponent(block, 1)
+            engine.load_opponent(rows[1], frozen)
+            against_frozen += 1
+        engine.seat(block, rows, [True, not versus], 10**6)
+    versus_each = layout.blocks // 2 if setting.league else 0
+    engine.expect([2 * layout.blocks - versus_each] * setting.learners)
+    return engine
+
+
+def _weights(kind: Any, seed: int) -> dict[str, Any]:
+    return {name: tensor.detach().numpy() for name, tensor in MODEL.build(kind, seed).named_parameters()}
+
+
+def speed(setting: Setting, seconds: float) -> tuple[float, float, float]:
+    """Decisions per second: the least and the most of some windows; and the seconds until the first of them."""
+    began = time.monotonic()
+    engine = new_engine(setting)
+    for _ in range(5):  # compiling, recording, and one replay
+        engine.iterate(0.0)
+    engine.read()
+    prepared = time.monotonic() - began
+    found = []
+    for _ in range(WINDOWS):
+        start, before = time.monotonic(), sum(player.decisions for player in engine.players)
+        while time.monotonic() - start < seconds / WINDOWS:
+            for _ in range(4):
+                engine.iterate(0.0)
+            engine.tally()  # waits, as the runtime does when it looks at the matches
+        engine.read()
+        decisions = sum(player.decisions for player in engine.players) - before
+        found.append(decisions / (time.monotonic() - start))
+    return min(found), max(found), prepared
+
+
+def whole_run(setting: Setting, seconds: float) -> tuple[float, int, int]:
+    """Decisions per second of a whole training once it has warmed up, its finished matches and its snapshots."""
+    mixed = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
+    every = 50 * setting.learner.batch_size
+    roles = {"main": Role(matchmaking=mixed if setting.league else SelfPlay(), promotion=BySteps(every=every))}
+    if setting.league:
+        roles["exploiter"] = Role(count=2, matchmaking=mixed, promotion=BySteps(every=every))
+    experiment = Experiment(
+        name="device",
+        game=GAMES[setting.game],
+        budget=10**15,
+        model=MODEL,
+        actor=ActorConfig(num_tables=setting.tables, matches=setting.matches, episodes_per_table=32),
+        learner=setting.learner,
+        league=LeagueRules(roles=roles),
+        evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),
+        checkpoint_every=10**15,
+        runtime="device",
+        device=setting.config,
+    )
+    seen: list[tuple[float, float]] = []
+
+    def watch(training: Any) -> None:
+        numbers = training.numbers()
+        if numbers["updates"] >= 10 * setting.learners:
+            seen.append((time.monotonic(), numbers["decisions"]))
+        if seen and time.monotonic() - seen[0][0] >= seconds:
+            raise StopTraining("measured")
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(device_training(experiment, create_run(Path(folder) / "run", experiment))) as training,
+    ):
+        training.run(watch)
+        numbers, league = training.numbers(), training.league
+    (first, before), *_, (last, after) = seen
+    return (after - before) / (last - first), int(numbers["matches"]), len(league.candidates.frozen())
+
+
+def measure(chosen: Any, device: str) -> tuple[list[list[str]], list[list[str]]]:
+    rows: list[list[str]] = []
+    runs: list[list[str]] = []
+    for game in chosen.games:
+        for tables in chosen.tables:
+            for mode in chosen.modes:
+                speeds: dict[bool, float] = {}
+                for league in (False, True):
+                    setting = Setting(game, league, tables, mode, device, chosen.precision)
+                    low, high, prepared = speed(setting, chosen.seconds)
+                    speeds[league] = high
+                    tax = f"{speeds[False] / high:.2f}" if league else ""
+                    kind = "league" if league else "self-play"
+                    rows.append([game, kind, f"{tables:,}", mode, _millions(low, high), tax, f"{prepared:.0f} s"])
+                    print(*rows[-1], sep=" | ", flush=True)
+            if chosen.run:
+                for league in (False, True):
+                    setting = Setting(game, league, tables, chosen.modes[0], device, chosen.precision)
+                    found, matches, frozen = whole_run(setting, chosen.seconds)
+                    kind = "league" if league else "self-play"
+                    runs.append([game, kind, f"{tables:,}", _millions(found), str(matches), str(frozen)])
+                    print("run", *runs[-1], sep=" | ", flush=True)
+    return rows, runs
+
+
+def _millions(*speeds: float) -> str:
+    return " - ".join(f"{one / 1e6:.3g}" for one in speeds)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parser(__doc__)
+    options.add_argument("--games", nargs="+", default=list(GAMES), choices=list(GAMES))
+    options.add_argument("--tables", nargs="+", type=int, default=[101_376], help="multiples of 132")
+    options.add_argument(
+        "--modes", nargs="+", default=["compiled", "graph", "eager"], help="the first is also for runs"
+    )
+    options.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    options.add_argument("--precision", default="bfloat16", choices=["bfloat16", "float32"])
+    options.add_argument("--device", default="auto")
+    options.add_argument("--no-run", dest="run", action="store_false", help="leave out whole trainings")
+    options.add_argument("--no-report", action="store_true")
+    options.add_argument("--small", action="store_true", help="few tables, a second: to see that it works")
+    chosen = options.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING)
+    device = find_device(chosen.device, "--device")
+    if wrong := [tables for tables in chosen.tables if tables % (2 * BLOCKS)]:
+        options.error(f"--tables must be multiples of {2 * BLOCKS}, got {wrong[0]}")
+    if chosen.small:
+        chosen.tables, chosen.seconds, chosen.modes, chosen.precision = [1_056], 0.5, ["eager"], "float32"
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    rows, runs = measure(chosen, str(device))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "one core"
+    columns = ("game", "", "tables", "mode", "M decisions/s, least - most", "league tax", "prepared in")
+    tables: list[Table] = [(f"The engine alone ({STEPS} steps, one epoch of {MINIBATCHES} minibatches)", columns, rows)]
+    if runs:
+        columns_of_runs = ("game", "", "tables", "M decisions/s", "matches", "frozen players")
+        tables.append(("Whole trainings: controller, ledger, PFSP, snapshots", columns_of_runs, runs))
+    write(
+        f"device-{device.type}",
+        "The device runtime",
+        tables,
+        facts={"device": name, "precision": chosen.precision},
+        notes=["Counted are decisions of learning players that were trained on; the league tax is self-play / league."],
+        keep=not (chosen.small or chosen.no_report),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Games whose rules are tensor operations, so that their tables can live on a GPU."""

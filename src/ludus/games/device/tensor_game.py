@@ -1,0 +1,233 @@
+"""The interface of games in torch, whose tables live on the device that trains, and their tables for the CPU."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ludus.data.addresses import load_address
+from ludus.data.specs import Choice, GameSpec
+from ludus.data.trees import IntArray
+from ludus.games.game import Actions, GameSource
+from ludus.games.recording import innermost
+from ludus.games.seeding import uniform
+from ludus.games.tables import ArrayTables, GameDefaults
+
+TensorState = dict[str, Tensor]
+"""The state of the tables, as compact as the game can make it: name -> [rows, ...]."""
+START = -1
+"""The number of the step before the first one, for `TensorGame.draws`."""
+
+
+class TensorStep(NamedTuple):
+    """The result of `TensorGame.step`."""
+
+    state: TensorState
+    """At a table that is over it is never read."""
+    reward: Tensor
+    """[rows, seats] float32."""
+    over: Tensor
+    """[rows] bool."""
+
+
+class TensorGame(GameDefaults, ABC):
+    """The rules of a game as pure functions of tensors, one row per table.
+
+    A row depends on nothing but its state, its actions and its random numbers. Shapes are fixed, and no Python branch,
+    `.item()`, `tensor[mask]` or `torch.tensor([...])` is allowed in the five methods: they are compiled and recorded
+    in a CUDA graph. The score of a team is the sum of its rewards in the episode. A game need not
+    reset itself: the engine starts tables that are over again.
+
+    Usually a frozen dataclass with the options of the game. It is also a `GameSource`: every runtime can play it.
+    """
+
+    TENSOR_TWIN: ClassVar[str] = ""
+    """A game for the CPU names its tensor game here; this is one itself."""
+    start_draws: ClassVar[int] = 0
+    """Uniform numbers that the start of an episode uses."""
+    step_draws: ClassVar[int] = 0
+    """Uniform numbers that a step uses, whether or not chance has a part in it."""
+    simultaneous: ClassVar[bool] = False
+    """Whether several seats may act in the same step."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> GameSpec:
+        """One kind of seat with one `Choice` head, and one seat per team."""
+
+    @abstractmethod
+    def start(self, draws: Tensor) -> TensorState:
+        """New episodes at `len(draws)` tables, on the device of `draws` [rows, start_draws], float32 in [0, 1)."""
+
+    @abstractmethod
+    def to_act(self, state: TensorState) -> Tensor:
+        """[rows, seats] bool: whether a seat must act now; at least one of them must."""
+
+    @abstractmethod
+    def observe(self, state: TensorState, seats: Tensor) -> dict[str, Tensor]:
+        """What seat `seats[row]` of each table sees, by part: [rows, ...]. Rows of seats that need not act are
+        ignored, but must be finite."""
+
+    @abstractmethod
+    def legal(self, state: TensorState, seats: Tensor) -> Tensor:
+        """[rows, options] bool: what these seats may choose; at least one option, also where it is ignored."""
+
+    @abstractmethod
+    def step(self, state: TensorState, actions: Tensor, draws: Tensor) -> TensorStep:
+        """Play the actions [rows, seats] int64; those of seats that need not act are to be ignored."""
+
+    def draws(self, seeds: NDArray[np.uint64], step: int) -> NDArray[np.float32]:
+        """[rows, draws]: the random numbers of tables on the CPU by seed, at their start (`START`) or in a step. A game
+        with a CPU twin gives those with which it plays as its twin does from the same seed."""
+        first, number = (0, self.start_draws) if step == START else (self.start_draws, self.step_draws)
+        counters = first + max(step, 0) * self.step_draws + np.arange(number)
+        return below_one(uniform(seeds[:, None], counters[None, :]))
+
+    def tables(self, num_tables: int) -> TensorTables:
+        return TensorTables(self, num_tables)
+
+    @property
+    def head(self) -> str:
+        return next(iter(self.spec.kinds[0].action.heads))
+
+    @property
+    def num_options(self) -> int:
+        return self.spec.kinds[0].num_options(self.head)
+
+    def checked(self) -> Self:
+        """The game, if its spec is one that tensors can play; else a ValueError."""
+        spec = self.spec
+        heads = [head for kind in spec.kinds for head in kind.action.heads.values()]
+        if len(heads) != 1 or not isinstance(heads[0], Choice) or spec.kinds[0].observation.critic:
+            raise ValueError(
+                f"{spec.name}: a tensor game has one kind of seat with a single Choice head and no critic-only "
+                f"parts, got {len(spec.kinds)} kinds and heads {[type(head).__name__ for head in heads]}"
+            )
+        if spec.num_teams != spec.num_seats:
+            raise ValueError(f"{spec.name}: a tensor game has one seat per team, got {spec.num_seats} seats")
+        return self
+
+
+@dataclass(frozen=True)
+class TensorTwin(TensorGame):
+    """Base of a tensor game that plays as a game for the CPU does, with the same spec."""
+
+    game: GameSource
+
+    @classmethod
+    def of(cls, game: GameSource) -> Self:
+        """What `TENSOR_TWIN` of the game names."""
+        return cls(game)
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        return self.game.spec
+
+
+def below_one(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    """As float32 in [0, 1): rounding must not give 1."""
+    return np.minimum(numbers.astype(np.float32), np.float32(1.0 - 2.0**-24))
+
+
+def tensor_game_of(source: GameSource) -> TensorGame | None:
+    """The tensor game that plays as this one does; None if it has none. A game names it by `TENSOR_TWIN`, the address
+    of a function that makes it from the game."""
+    game = innermost(source)
+    if isinstance(game, TensorGame):
+        return game.checked()
+    address = getattr(type(game), "TENSOR_TWIN", None)
+    if address is None:
+        return None
+    make: Callable[[GameSource], TensorGame] = load_address(address)
+    return make(game).checked()
+
+
+def select(where: Tensor, one: TensorState, other: TensorState) -> TensorState:
+    """Per table the one state or the other."""
+    return {
+        name: torch.where(where.view(-1, *(1,) * (tensor.dim() - 1)), tensor, other[name])
+        for name, tensor in one.items()
+    }
+
+
+@torch.no_grad()
+def random_starts(game: TensorGame, moves: Tensor, most: int, draw: Callable[[int, int], Tensor]) -> TensorState:
+    """Positions after `moves[row]` random legal moves, at most `most`. A game that ends before starts from its
+    beginning. `draw(rows, numbers)` gives uniform numbers."""
+    rows = len(moves)
+    begun = game.start(draw(rows, game.start_draws))
+    state, ended = begun, torch.zeros_like(moves, dtype=torch.bool)
+    seats = range(game.spec.num_seats)
+    for number in range(most):
+        chosen = []
+        for seat in seats:
+            legal = game.legal(state, torch.full_like(moves, seat))
+            chosen.append(torch.where(legal, draw(rows, game.num_options), -1.0).argmax(-1))
+        played = game.step(state, torch.stack(chosen, -1), draw(rows, game.step_draws))
+        moving = (number < moves) & ~ended
+        ended = ended | (moving & played.over)
+        state = select(moving & ~played.over, played.state, state)
+    return select(ended, begun, state)
+
+
+class TensorTables(ArrayTables):
+    """Tables of a `TensorGame` on the CPU, as a `GameBatch`."""
+
+    def __init__(self, game: TensorGame, num_tables: int) -> None:
+        super().__init__(game.spec, num_tables)
+        self._game = game.checked()
+        self._seeds = np.zeros(num_tables, np.uint64)
+        self._steps = np.zeros(num_tables, np.int64)
+        self._state = game.start(torch.zeros(num_tables, game.start_draws))
+
+    @torch.no_grad()
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self._seeds[tables] = seeds
+        self._steps[tables] = 0
+        self._start_episodes(tables)
+        fresh = self._game.start(torch.from_numpy(self._game.draws(seeds, START)))
+        for name, tensor in self._state.items():
+            tensor[tables] = fresh[name]
+        self._show(tables)
+
+    @torch.no_grad()
+    def step(self, actions: Actions) -> None:
+        view, game = self.view, self._game
+        tables = np.flatnonzero(~view.over)
+        chosen = actions[0][game.head][tables].astype(np.int64)
+        seats = np.arange(self.spec.num_seats)
+        self._require_legal(game.head, tables[:, None], seats, chosen, counts=view.to_act[tables])
+        draws = np.zeros((len(tables), game.step_draws), np.float32)
+        for step in np.unique(self._steps[tables]).tolist():
+            rows = self._steps[tables] == step
+            draws[rows] = game.draws(self._seeds[tables[rows]], step)
+        before = {name: tensor[tables] for name, tensor in self._state.items()}
+        chosen = np.where(view.to_act[tables], chosen, 0)
+        played = game.step(before, torch.from_numpy(chosen), torch.from_numpy(draws))
+        self._steps[tables] += 1
+        over, reward = played.over.numpy(), played.reward.numpy()
+        view.reward[tables] = reward
+        view.score[tables] += reward
+        view.over[tables] = over
+        for name, tensor in self._state.items():
+            tensor[tables] = played.state[name]
+        view.to_act[tables[over]] = False
+        if not over.all():
+            self._show(tables[~over])
+
+    def _show(self, tables: IntArray) -> None:
+        state = {name: tensor[tables] for name, tensor in self._state.items()}
+        self.view.to_act[tables] = self._game.to_act(state).numpy()
+        for seat in range(self.spec.num_seats):
+            seats = torch.full((len(tables),), seat)
+            for name, part in self._game.observe(state, seats).items():
+                self.view.observation[0][name][tables, seat] = part.numpy()
+            self.view.legal[0][self._game.head][tables, seat] = self._game.legal(state, seats).numpy()

@@ -1,0 +1,249 @@
+"""Whether the parts of a run are whole and fit together, and the repair of a ledger. The ledger names its latest
+checkpoint, and a checkpoint names the row of the ledger at which it was made and the digest of that row."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+
+from ludus.data.records import AnyEvent, ModelId, PlayerAdded, PlayerRemoved
+from ludus.store.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoints, read_checkpoint
+from ludus.store.files import UNREADABLE, StoreError, sync_folder
+from ludus.store.ledger import PAGE_ROWS, UNCHAINED_VERSION, CheckpointNote, Ledger, LedgerError
+from ludus.store.model_pool import ModelPoolError
+from ludus.store.run_folder import RunFolder, read_metrics
+
+
+def note_checkpoint(ledger: Ledger, checkpoints: Checkpoints, row: int, chain: bytes, decisions: int) -> None:
+    """Let the ledger name the newest checkpoint, unless it does already: nothing may have been saved."""
+    known, newest = ledger.latest_checkpoint(), checkpoints.newest
+    if newest is not None and (known is None or known.name != newest):
+        ledger.note_checkpoint(CheckpointNote(name=newest, row=row, chain=chain.hex(), decisions=decisions))
+
+
+def latest_state(ledger: Ledger, checkpoints: Checkpoints) -> tuple[Checkpoint | None, str | None]:
+    """The latest checkpoint that can be read, and why the run cannot simply go on from it: None if it can."""
+    noted = ledger.latest_checkpoint()
+    try:
+        checkpoint = checkpoints.load_latest()
+    except DamagedCheckpoints as error:
+        return None, str(error)
+    if checkpoint is None:
+        return None, None if noted is None else f"its checkpoint is gone: the ledger names {_described(noted)}"
+    row, chain = int(checkpoint.facts["events"]), checkpoint.facts.get("chain", "")
+    found = ledger.chain_at(row)
+    if found is None:
+        last = ledger.position[0]
+        return checkpoint, (
+            f"its ledger is older than its checkpoint: it ends at row {last:,}, and {checkpoint.name} was made at row "
+            f"{row:,}"
+        )
+    if chain and found.hex() != chain:
+        return checkpoint, (
+            f"its ledger is not the one that its checkpoint was made with: row {row:,} is not the row at which "
+            f"{checkpoint.name} was made"
+        )
+    return checkpoint, None
+
+
+def fallen_back(ledger: Ledger, checkpoint: Checkpoint) -> str | None:
+    """What is lost if the checkpoint is not the latest that the ledger knows of; None if it is."""
+    noted = ledger.latest_checkpoint()
+    older = noted is not None and noted.row > checkpoint.facts["events"]
+    if not older and not checkpoint.damaged:
+        return None
+    missing = ", ".join(checkpoint.damaged) or ("" if noted is None else noted.name)
+    latest = "" if noted is None or not older else f", at {noted.decisions:,} decisions"
+    how = "cannot be read" if checkpoint.damaged else "is gone"
+    return f"checkpoint {missing}{latest} {how}; {checkpoint.name} is used, at {checkpoint.step:,} decisions"
+
+
+def _described(noted: CheckpointNote) -> str:
+    return f"{noted.name}, made at {noted.decisions:,} decisions (row {noted.row:,}), and no checkpoint is there"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a run folder, as it was found."""
+
+    what: str
+    whole: bool
+    here: str
+    """What is there, or what is wrong, in a sentence."""
+
+
+class LedgerReading(msgspec.Struct, kw_only=True):
+    """How far a ledger can be read."""
+
+    rows: int = 0
+    """Rows from the first on that match their checksums and follow from each other."""
+    written: int = 0
+    """Rows that were written, as far as SQLite knows."""
+    results: int | None = 0
+    """Finished matches after the last good row; None: they cannot be counted."""
+    damage: str | None = None
+    unchained: bool = False
+    """It is of the format before rows had checksums."""
+    frozen: dict[str, PlayerAdded] = {}
+    """Frozen players by the good rows."""
+
+
+def read_ledger(folder: RunFolder, apply: Callable[[AnyEvent], None]) -> LedgerReading:
+    """Read as many rows as are whole and as `apply` accepts."""
+    reading = LedgerReading(frozen={})
+    try:
+        for row, event in _good_rows(folder.ledger_path, reading):
+            try:
+                apply(event)
+            except (ValueError, LookupError, TypeError, ArithmeticError, AssertionError) as error:
+                reading.damage = f"row {row} does not follow from the rows before it: {error}"
+                break
+            reading.rows = row
+            if isinstance(event, PlayerAdded) and event.role == "frozen":
+                reading.frozen[event.player] = event
+            elif isinstance(event, PlayerRemoved):
+                reading.frozen.pop(event.player, None)
+    except LedgerError as error:
+        reading.damage = str(error).removeprefix(f"ledger {folder.ledger_path}: ").partition("; `ludus doctor")[0]
+    _count_lost(folder.ledger_path, reading)
+    return reading
+
+
+def inspect_run(folder: RunFolder, reading: LedgerReading) -> Iterator[Part]:
+    """The parts of a run, each with what is whole of it."""
+    here = f"{reading.rows:,} rows" + (", every checksum matches" if not reading.unchained else ", without checksums")
+    if reading.damage is not None:
+        here = f"whole up to row {reading.rows:,} of {reading.written:,}: {reading.damage}"
+    yield Part(what="ledger", whole=reading.damage is None and not reading.unchained, here=here)
+    for place in sorted(path for path in (folder.path / "checkpoints").glob("*") if path.is_dir()):
+        yield _inspect_checkpoints(place)
+    yield from _inspect_fit(folder, reading)
+    yield _inspect_models(folder, reading)
+    for path in sorted(folder.metrics.glob("*.jsonl")):
+        lines, records = path.read_bytes().count(b"\n"), len(read_metrics(path)[0])
+        lost = "" if records == lines else f", {lines - records:,} more cannot be read"
+        yield Part(what=f"metrics/{path.name}", whole=not lost, here=f"{records:,} records{lost}")
+
+
+def repair_ledger(folder: RunFolder, reading: LedgerReading) -> Path:
+    """Replace the ledger by one with its good rows; returns where the old file is kept. The caller holds the lock of
+    the run."""
+    path = folder.ledger_path
+    aside = path.with_name(f".{path.name}.repair")
+    for end in ("", "-wal", "-shm"):
+        Path(f"{aside}{end}").unlink(missing_ok=True)
+    with Ledger(aside) as mended:
+        if reading.unchained:
+            mended.append(event for row, event in _good_rows(path, LedgerReading()) if row <= reading.rows)
+        else:
+            mended.copy_rows(path, reading.rows)
+    number = 1
+    while (kept := path.with_name(f"ledger.damaged-{number}.db")).exists():
+        number += 1
+    for end in ("-wal", ""):  # the log has the latest rows of a run that was killed
+        with suppress(FileNotFoundError):
+            os.link(f"{path}{end}", f"{kept}{end}")
+    for end in ("-wal", "-shm"):  # before the new file is there, to which they would be applied
+        Path(f"{path}{end}").unlink(missing_ok=True)
+    os.replace(aside, path)
+    sync_folder(path.parent)
+    return kept
+
+
+def _good_rows(path: Path, reading: LedgerReading) -> Iterator[tuple[int, AnyEvent]]:
+    """Rows from the first on; raises `LedgerError` at the first that is damaged."""
+    if _version(path) == UNCHAINED_VERSION:
+        reading.unchained = True
+        yield from _unchained_rows(path)
+        return
+    with Ledger(path, read_only=True, salvage=True) as ledger:
+        after, limit = 0, PAGE_ROWS
+        while True:
+            try:
+                page = ledger.tail(after, limit)
+            except LedgerError:
+                if limit == 1:
+                    raise
+                limit = 1  # row by row, up to the one that is damaged
+                continue
+            if not page:
+                break
+            yield from page
+            after = page[-1][0]
+    with Ledger(path, read_only=True) as ledger:  # without salvage, which ignores damage beside the rows
+        ledger.check()
+
+
+def _version(path: Path) -> int | None:
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as opened:
+        [(version,)] = opened.execute("PRAGMA user_version")
+        return int(version)
+    return None
+
+
+def _unchained_rows(path: Path) -> Iterator[tuple[int, AnyEvent]]:
+    decoder = msgspec.json.Decoder(AnyEvent)
+    row = 0
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as opened:
+            for seq, body in opened.execute("SELECT seq, CAST(body AS BLOB) FROM rows ORDER BY seq"):
+                row += 1
+                if seq != row:
+                    raise LedgerError(f"row {row} is missing")
+                yield seq, decoder.decode(body)
+    except (sqlite3.Error, *UNREADABLE) as error:
+        raise LedgerError(f"row {row + 1} cannot be read: {error}") from error
+
+
+def _count_lost(path: Path, reading: LedgerReading) -> None:
+    reading.written, reading.results = reading.rows, None
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as opened:
+        opened.execute("PRAGMA writable_schema = ON")
+        [(reading.written,)] = opened.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'rows'")
+        lost = "SELECT count(*) FROM rows WHERE seq > ? AND kind = 'match_finished'"
+        [(reading.results,)] = opened.execute(lost, (reading.rows,))
+
+
+def _inspect_checkpoints(place: Path) -> Part:
+    good, bad = [], []
+    for path in sorted(place.glob("*.safetensors")):
+        try:
+            read_checkpoint(path)
+            good.append(path.name)
+        except (StoreError, OSError) as error:
+            bad.append(f"{path.name}: {error}")
+    here = f"{len(good)} can be read" + (f", the newest is {good[-1]}" if good else "")
+    return Part(what=f"checkpoints/{place.name}", whole=not bad, here="; ".join([here, *bad]))
+
+
+def _inspect_fit(folder: RunFolder, reading: LedgerReading) -> Iterator[Part]:
+    """Whether the ledger and the checkpoints of the whole run fit together."""
+    if reading.damage is not None or reading.unchained:
+        return
+    with folder.ledger(read_only=True) as ledger:
+        checkpoint, reason = latest_state(ledger, folder.checkpoints("run"))
+        if checkpoint is not None and reason is None:
+            reason = fallen_back(ledger, checkpoint)
+    yield Part(what="ledger and checkpoint", whole=reason is None, here=reason or "they fit together")
+
+
+def _inspect_models(folder: RunFolder, reading: LedgerReading) -> Part:
+    """Every model of the pool, and those that frozen players of the league are pinned to."""
+    pool, bad, good = folder.models, [], 0
+    try:
+        wanted = {(entry.model, entry.variant) for entry in pool.entries()}
+    except ModelPoolError as error:
+        return Part(what="models", whole=False, here=str(error))
+    wanted |= {(ModelId.parse(one.model), one.weights) for one in reading.frozen.values() if one.model is not None}
+    for model, variant in sorted(wanted):
+        try:
+            pool.fetch(model, variant)
+            good += 1
+        except (ModelPoolError, OSError) as error:
+            bad.append(str(error))
+    more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
+    return Part(what="models", whole=not bad, here="; ".join([f"{good:,} match their digests", *bad[:4]]) + more)

@@ -1,0 +1,205 @@
+"""The engine: one iteration of play and learning of all players, compiled and recorded as a CUDA graph on a GPU."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ludus.data.schedules import at
+from ludus.data.trees import Array
+from ludus.games.device.tensor_game import TensorGame
+from ludus.models.network_policy import can_stack
+from ludus.models.policy import architecture_digest
+from ludus.workers.config import DeviceConfig
+from ludus.workers.device.learning import Learning
+from ludus.workers.device.rollout import Layout, Rollout
+from ludus.workers.trained_player import TrainedPlayer
+
+_log = logging.getLogger(__name__)
+_WARM_UP = 3
+"""Iterations before the first one is recorded: kernels and buffers have to exist."""
+
+
+class Engine:
+    """Plays and trains. Between calls of `iterate` the host may change matches, weights and settings."""
+
+    def __init__(
+        self, game: TensorGame, layout: Layout, players: Sequence[TrainedPlayer], config: DeviceConfig, *, seed: int
+    ) -> None:
+        """`players`: on the device on which everything happens."""
+        self.layout, self.players = layout, list(players)
+        self.device = players[0].device
+        policies = [player.policies[0] for player in players]
+        for player, policy in zip(players, policies, strict=True):
+            if not can_stack(policy) or architecture_digest(policy) != architecture_digest(policies[0]):
+                raise ValueError(f"{player.player!r} has another network than {players[0].player!r}: they cannot stack")
+        first = policies[0]
+        assert can_stack(first)
+        numbers = sum(one.numel() for one in first.parameters())
+        self._first_frozen = len(players)
+        frozen = layout.num_blocks * (layout.sides - 1)
+        self.weights = torch.zeros(len(players) + frozen, numbers, device=self.device)
+        """[players, numbers]: the learning players, then a place for every opponent of every block."""
+        self._generator = torch.Generator(self.device).manual_seed(seed)
+        self._on_gpu = self.device.type == "cuda"
+        self._compiles = config.compile and self._on_gpu
+        self._records = config.graph and self._on_gpu
+        precision = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+        self.rollout = Rollout(
+            game, layout, first, self.device, openings=config.openings, compiled=self._compiled, precision=precision
+        )
+        self.learning = Learning(
+            players, self.rollout, layout, self.weights, compiled=self._compiled, precision=precision
+        )
+        self.learning.generator = self._generator
+        self._graphs: dict[int, Any] = {}
+        """By number of minibatches: the recorded iteration."""
+        self._iterations = 0
+        self._trained_sides = [0] * len(players)
+        self._told: tuple[float, list[float], list[list[bool]]] | None = None
+        """Settings that the device has."""
+
+    # --- what the host changes between iterations ---
+
+    def seat(self, block: int, weights: Sequence[int], trains: Sequence[bool], episodes_per_table: int) -> None:
+        """Begin a match at the tables of a block. `weights`: by side, a row of `Engine.weights`."""
+        seats = self.rollout.seats
+        host = torch.tensor([*weights, *map(int, trains), episodes_per_table]).to(self.device, non_blocking=True)
+        sides = self.layout.sides
+        seats.weights[block] = host[:sides]
+        seats.trains[block] = host[sides : 2 * sides].bool()
+        seats.quota[block] = host[-1].int()
+        seats.restart[block] = True
+
+    def expect(self, trained_sides: Sequence[int]) -> None:
+        """By player: the number of sides at its blocks that train, which the number of gradient steps follows."""
+        self._trained_sides = list(trained_sides)
+
+    def row_of_opponent(self, block: int, side: int) -> int:
+        """The row of `weights` for the frozen player on a side (1 or later) of a block."""
+        return self._first_frozen + block * (self.layout.sides - 1) + side - 1
+
+    def load_opponent(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Put the weights of a frozen player, by KIND/PARAMETER, into a row."""
+        policy = self.players[0].policies[0]
+        flat = [np.asarray(arrays[f"{policy.kind.name}/{name}"], np.float32).reshape(-1) for name in self._names]
+        self.weights[row].copy_(torch.from_numpy(np.concatenate(flat)))
+
+    @property
+    def _names(self) -> list[str]:
+        policy: Any = self.players[0].policies[0]
+        return [name for name, _ in policy.named_parameters()]
+
+    @property
+    def is_fresh(self) -> bool:
+        return not self._iterations
+
+    def reconfigure(self) -> None:
+        """Settings of the players have changed, which may be part of the recorded iterations."""
+        self.learning.reconfigure()
+        self._graphs.clear()
+        self._iterations = 0
+
+    # --- iterations ---
+
+    def iterate(self, progress: float) -> None:
+        """Play and train once. Does not wait for a GPU."""
+        learning = self.learning
+        rates = [at(player.config.learning_rate, progress) for player in self.players]
+        trainable = [player.trainable for player in self.players]
+        if (progress, rates, trainable) != self._told:  # a copy from the host would wait for the device
+            learning.progress.fill_(progress)
+            learning.rates.copy_(torch.tensor(rates))
+            learning.trainable.copy_(torch.tensor(trainable))
+            self._told = (progress, rates, trainable)
+        minibatches = learning.minibatches_for(self._trained_sides)
+        if self._iterations < _WARM_UP or not self._records:
+            self._try(lambda: self._iterate(minibatches))
+        else:
+            if minibatches not in self._graphs:
+                self._record(minibatches)
+            replay = self._graphs.get(minibatches)
+            if replay is None:
+                self._iterate(minibatches)
+            else:
+                replay.replay()
+        learning.follow()
+        self._iterations += 1
+
+    def _iterate(self, minibatches: int) -> None:
+        with torch.no_grad():
+            played = self.rollout.play(self.weights, self.learning.views, self._generator)
+        self.learning.update(played, minibatches)
+
+    def _record(self, minibatches: int) -> None:
+        """Record an iteration as a CUDA graph; without one where that fails."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            graph.register_generator_state(self._generator)
+            pool = next(iter(self._graphs.values())).pool() if self._graphs else None
+            torch.cuda.synchronize(self.device)
+            with torch.cuda.graph(graph, pool=pool):
+                self._iterate(minibatches)
+        except (RuntimeError, AttributeError) as error:
+            _log.warning("the iteration cannot be a CUDA graph and runs step by step, which is slower: %s", error)
+            self._records = False
+            torch.cuda.synchronize(self.device)
+            return
+        self._graphs[minibatches] = graph
+
+    def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, compiled as long as this engine compiles."""
+        if not self._compiles:
+            return function
+        compiled = torch.compile(function, dynamic=False)
+        return lambda *given: compiled(*given) if self._compiles else function(*given)
+
+    def _try(self, iterate: Callable[[], None]) -> None:
+        """Run an iteration; if it fails while it compiles, once more without compiling."""
+        if not self._compiles or self._iterations:
+            iterate()
+            return
+        try:
+            iterate()
+        except Exception as error:
+            _log.warning("the game or the network cannot be compiled and runs as it is, which is slower: %s", error)
+            self._compiles = False
+            iterate()
+
+    # --- what the host reads ---
+
+    def is_idle(self) -> bool:
+        """Whether a GPU has done all that was asked of it."""
+        return not self._on_gpu or torch.cuda.current_stream(self.device).query()
+
+    def tally(self) -> NDArray[np.float64]:
+        """Sums of the matches, [blocks, columns]; waits for the device."""
+        tally: NDArray[np.float64] = self.rollout.tally.cpu().numpy()
+        return tally
+
+    def read(self) -> list[dict[str, float]]:
+        """Waits for the device. Adds what was counted to the players; returns the statistics of their latest update."""
+        learning = self.learning
+        counts = torch.stack((learning.decisions, learning.stale, learning.skipped)).cpu()
+        for tensor in (learning.decisions, learning.stale, learning.skipped):
+            tensor.zero_()
+        for number, player in enumerate(self.players):
+            decisions, stale, skipped = counts[:, number].tolist()
+            player.decisions += decisions
+            player.stale += stale
+            player.skipped += skipped
+        names = list(learning.statistics)
+        if not names:
+            return [{} for _ in self.players]
+        values = torch.stack([learning.statistics[name] for name in names]).cpu()
+        found = []
+        for number in range(len(self.players)):
+            sums: dict[str, float] = dict(zip(names, values[:, number].tolist(), strict=True))
+            steps = sums.pop("gradient_steps")
+            found.append({"gradient_steps": steps, **{name: total / max(steps, 1) for name, total in sums.items()}})
+        return found

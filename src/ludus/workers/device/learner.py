@@ -1,0 +1,82 @@
+"""The learner of the device runtime: the learning players of an engine, as the controller and checkpoints see them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from ludus.data.records import ModelId, PlayerReset, Settings
+from ludus.data.schedules import at
+from ludus.workers.config import DeviceConfig
+from ludus.workers.device.engine import Engine
+from ludus.workers.learner import Learner, naming
+from ludus.workers.worker import Progress
+
+_ROUND_S = 0.25
+"""Seconds of a round on a GPU: long enough that the host costs little, short enough for requests."""
+_MOST_UPDATES = 1000
+
+
+class DeviceLearner(Learner):
+    """Trains its players by iterations of an engine. They have no buffers: an iteration plays what it trains on."""
+
+    engine: Engine
+    config: DeviceConfig
+    meanwhile: Callable[[], bool]
+    """Work of the host while the device computes; says whether there was any."""
+    _updates = 1
+
+    def step(self) -> Progress:
+        """Some updates of all players."""
+        engine, before = self.engine, self.decisions
+        began = time.monotonic()
+        updates = self._num_updates()
+        for _ in range(updates):
+            engine.iterate(self.progress)
+        while self.meanwhile() and not engine.is_idle():
+            pass
+        measured = engine.read()
+        self.batches += updates
+        took = time.monotonic() - began
+        self._updates = min(_MOST_UPDATES, max(1, round(updates * _ROUND_S / max(took, 1e-6)), updates // 2))
+        statistics: dict[str, float] = {}
+        for trained, own in zip(engine.players, measured, strict=True):
+            own |= {
+                "learning_rate": at(trained.config.learning_rate, self.progress),
+                "stale": trained.stale,
+                "skipped": trained.skipped,
+                "refused": trained.refused,
+            }
+            if trained.is_value_only:
+                own["value_only"] = 1.0
+            statistics |= {f"{trained.player}/{name}": value for name, value in own.items()}
+        self._per_update = (self.decisions - before) / updates
+        return Progress(count=self.decisions - before, statistics=statistics)
+
+    _per_update = math.inf
+    """Decisions of an update of all players, as far as they are known."""
+
+    def _num_updates(self) -> int:
+        """Updates of this round, no more than the budget is good for."""
+        if self.config.updates_per_round is not None:
+            wanted = self.config.updates_per_round
+        else:
+            wanted = self._updates if self.engine.device.type == "cuda" else 1
+        left = (self._budget - self.decisions) / self._per_update if self._per_update else wanted
+        return max(1, min(wanted, math.ceil(left)))
+
+    def publish(self, player: str) -> None:
+        """The engine plays with the weights that it trains."""
+
+    def reset(self, event: PlayerReset) -> None:
+        weights = self._initial[event.player]
+        if event.model is not None:
+            weights = self._models.fetch(ModelId.parse(event.model))
+        with naming(event.player, event.model):
+            self.players[event.player].reset(weights, event.incarnation, event.value_only)
+
+    def configure(self, player: str, settings: Settings) -> None:
+        super().configure(player, settings)
+        if hasattr(self, "engine"):
+            self.engine.reconfigure()

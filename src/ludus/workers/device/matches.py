@@ -1,0 +1,154 @@
+"""Matches at the blocks of an engine: who plays there, with which weights, and what came out."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.records import Match, ModelId, Pair, Result
+from ludus.data.trees import Tree
+from ludus.workers.device.engine import Engine
+from ludus.workers.device.rollout import Tally
+from ludus.workers.worker import IDLE, Progress, TrainingFailed
+
+
+class TrainingClient(Protocol):
+    """Where blocks get their matches: the controller."""
+
+    def next_training(self, tables: int, holder: str | None = None, player: str | None = None) -> Match: ...
+    def report(self, result: Result) -> None: ...
+    def void_match(self, match_id: int, reason: str) -> None: ...
+    def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    match: Match
+    first_models: tuple[str, ...]
+
+
+class BlockMatches:
+    """Gives every block of tables a match of its learning player, and reports its result once each table has played its
+    quota. Tables that are done sooner go on with the same players; those episodes train, but belong to no match, so
+    that no match counts the quick games only."""
+
+    name = "actor"
+
+    def __init__(self, engine: Engine, client: TrainingClient, *, bots: Sequence[str], models_in_memory: int) -> None:
+        self._engine, self._client, self._bots = engine, client, frozenset(bots)
+        self._players = [player.player for player in engine.players]
+        self._held: list[_Held | None] = [None] * engine.layout.num_blocks
+        self._frozen: OrderedDict[str, tuple[ModelId, Tree]] = OrderedDict()
+        self._capacity = max(models_in_memory, engine.layout.num_blocks * (engine.layout.sides - 1))
+        self._columns = Tally.of(engine.layout.sides)
+
+    def step(self) -> Progress:
+        """Report the matches that are complete and begin others in their place."""
+        finished = self._report()
+        for block, held in enumerate(self._held):
+            if held is None:
+                self._held[block] = self._begin(block)
+        if finished or self._engine.is_fresh:
+            layout = self._engine.layout
+            trained = np.array([self._num_trained(held) for held in self._held])
+            self._engine.expect(trained.reshape(layout.learners, -1).sum(1).tolist())
+        return Progress(count=finished) if finished else IDLE
+
+    def close(self) -> None:
+        """The engine's memory goes with it."""
+
+    def _report(self) -> int:
+        if all(held is None for held in self._held):
+            return 0
+        tally = self._engine.tally()
+        complete = [
+            block
+            for block, held in enumerate(self._held)
+            if held is not None and tally[block, self._columns.episodes] >= held.match.episodes
+        ]
+        for block in complete:
+            held, self._held[block] = self._held[block], None
+            assert held is not None
+            self._client.report(self._result(held, tally[block]))
+        return len(complete)
+
+    def _begin(self, block: int) -> _Held:
+        engine, layout = self._engine, self._engine.layout
+        learner = block // layout.blocks
+        match = self._client.next_training(layout.tables, player=self._players[learner])
+        rows, models, trains = [], [], []
+        for side, one in enumerate(match.sides):
+            player = one.players[0]
+            self._require_playable(match, one.players)
+            if player in self._players:
+                number = self._players.index(player)
+                rows.append(number)
+                models.append(str(engine.players[number].model))
+            else:
+                rows.append(engine.row_of_opponent(block, side))
+                models.append(self._load(rows[-1], player))
+            trains.append(bool(one.trainees))
+        engine.seat(block, rows, trains, match.episodes_per_table)
+        return _Held(match, tuple(models))
+
+    def _require_playable(self, match: Match, players: Sequence[str]) -> None:
+        wrong = ""
+        if len(set(players)) > 1:
+            wrong = f"a team of several players ({', '.join(players)})"
+        elif players[0] in self._bots:
+            wrong = f"the bot {players[0]!r} as an opponent in training"
+        if wrong:
+            reason = f"the device runtime cannot play {wrong}"
+            self._client.void_match(match.id, reason)
+            raise TrainingFailed(f"{reason}: change the matchmaking of the role, or train with --runtime local")
+
+    def _load(self, row: int, player: str) -> str:
+        """Put a frozen player into a row of the engine's weights; returns the id of its model."""
+        if player not in self._frozen:
+            self._frozen[player] = self._client.fetch_frozen(player)
+        self._frozen.move_to_end(player)
+        while len(self._frozen) > self._capacity:
+            self._frozen.popitem(last=False)
+        model, weights = self._frozen[player]
+        self._engine.load_opponent(row, weights)
+        return str(model)
+
+    def _num_trained(self, held: _Held | None) -> int:
+        return 0 if held is None else sum(bool(side.trainees) for side in held.match.sides)
+
+    def _last_models(self, held: _Held) -> tuple[str, ...]:
+        """Learning players have moved on since."""
+        return tuple(
+            str(self._engine.players[self._players.index(side.players[0])].model)
+            if side.players[0] in self._players
+            else model
+            for side, model in zip(held.match.sides, held.first_models, strict=True)
+        )
+
+    def _result(self, held: _Held, tally: NDArray[np.float64]) -> Result:
+        columns, sides = self._columns, self._engine.layout.sides
+        wins, draws = (
+            tally[part].reshape(sides, sides).round().astype(int).tolist() for part in (columns.wins, columns.draws)
+        )
+        score = tuple(tally[columns.score].tolist())
+        return Result(
+            match_id=held.match.id,
+            episodes=round(tally[columns.episodes]),
+            steps=round(tally[columns.steps]),
+            decisions=tuple(tally[columns.decisions].round().astype(int).tolist()),
+            pairs=tuple(
+                Pair(one, other, wins[one][other], draws[one][other], wins[other][one])
+                for one, other in combinations(range(sides), 2)
+            ),
+            score_sum=score,
+            score_square_sum=tuple(tally[columns.square].tolist()),
+            first_models=held.first_models,
+            last_models=self._last_models(held),
+            reward_sum=score,
+        )

@@ -1,0 +1,205 @@
+"""Runs that have lost their checkpoint or their ledger: refused by name, and continued on purpose."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from command_line import TINY, Ludus, exit_code
+from invariants import check_run
+from tiny_runs import faults_of, tiny
+
+from ludus.config import encode
+from ludus.data.records import LearnerProgress, LossAccepted, ModelId
+from ludus.runtime.assemble import CHECKPOINT, load_state
+from ludus.runtime.coordinator import Training
+from ludus.runtime.recovery import require_whole
+from ludus.runtime.start import training_of
+from ludus.store.files import StoreError
+from ludus.store.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lost") / "run"
+    assert exit_code("train", "kuhn", "--run", str(path), "--quiet", *TINY) == 0
+    return path
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def checkpoints(run: Path) -> list[Path]:
+    return sorted((run / "checkpoints" / CHECKPOINT).iterdir())
+
+
+def decisions(run: Path) -> int:
+    _, league = load_state(RunFolder.open(run))
+    return league.standings["main"].decisions
+
+
+def remove_checkpoints(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+
+
+def empty_checkpoints(run: Path) -> None:
+    for path in checkpoints(run):
+        path.write_bytes(b"")
+
+
+def remove_ledger(run: Path) -> None:
+    (run / "ledger.db").unlink()
+
+
+def shorten_ledger(run: Path) -> None:
+    """As a copy from before the checkpoint."""
+    row = RunFolder.open(run).checkpoints(CHECKPOINT).load_latest().facts["events"]  # type: ignore[union-attr]
+    with closing(sqlite3.connect(run / "ledger.db")) as ledger:
+        ledger.execute("DROP TRIGGER never_removed")
+        ledger.execute(f"DELETE FROM rows WHERE seq >= {row}")
+        ledger.execute(f"UPDATE sqlite_sequence SET seq = {row - 1} WHERE name = 'rows'")
+        ledger.commit()
+
+
+def swap_ledger(run: Path) -> None:
+    """For that of another run."""
+    assert exit_code("train", "kuhn", "--run", str(run.parent / "other"), "--quiet", *TINY, "--set", "seed=5") == 0
+    shutil.copy(run.parent / "other" / "ledger.db", run / "ledger.db")
+
+
+LOSSES = [
+    (remove_checkpoints, "its checkpoint is gone: the ledger names"),
+    pytest.param(empty_checkpoints, "no checkpoint in", marks=pytest.mark.slow),
+    (remove_ledger, "its ledger is gone"),
+    (shorten_ledger, "its ledger is older than its checkpoint: it ends at row"),
+    pytest.param(swap_ledger, "its ledger is not the one that its checkpoint was made with", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("lose", "named"), LOSSES)
+def test_a_lost_part_is_refused_and_accepted_on_purpose(
+    lose: Callable[[Path], None], named: str, run: Path, ludus: Ludus
+) -> None:
+    lose(run)
+    models = {(entry.model, entry.variant): entry.digest for entry in RunFolder.open(run).models.entries()}
+    code, _, err = ludus("train", "--run", str(run), "--resume", "--quiet")
+    assert code == 2
+    text = " ".join(err.split())
+    assert named in text
+    assert f"ludus train --run {run} --resume --accept-loss" in text
+    code, _, err = ludus("train", "--run", str(run), "--resume", "--accept-loss", "--quiet", "--set", "budget=9000")
+    assert code == 0, err
+    assert "; accepted: " in err
+    assert [row["class"] for row in faults_of(run)].count("loss_accepted") == 1
+    check_run(run, open_matches=True)
+    folder = RunFolder.open(run)
+    with folder.ledger(read_only=True) as ledger:
+        events = [event for _, event in ledger.replay()]
+        assert sum(isinstance(event, LossAccepted) for event in events) == 1
+    assert decisions(run) >= 9_000
+    now = {(entry.model, entry.variant): entry.digest for entry in folder.models.entries()}
+    assert {model: now[model] for model in models if model in now} == {
+        model: digest for model, digest in models.items() if model in now
+    }, "no id has two contents"
+    assert ludus("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=9500")[0] == 0
+
+
+def test_without_its_checkpoint_a_player_goes_on_from_its_newest_snapshot(run: Path) -> None:
+    folder = RunFolder.open(run)
+    experiment, league = load_state(folder)
+    remove_checkpoints(run)
+    with folder.lock():
+        assert require_whole(folder, experiment, accept_loss=True) is not None
+        assert require_whole(folder, experiment, accept_loss=True) is None, "it is whole now"
+    newest = [player for player in league.players.values() if player.frozen][-1]
+    assert newest.model is not None
+    checkpoint = folder.checkpoints(CHECKPOINT).load_latest()
+    assert checkpoint is not None
+    live = {
+        name.removeprefix("learner/main/live."): array
+        for name, array in checkpoint.arrays.items()
+        if name.startswith("learner/main/live.")
+    }
+    for name, array in folder.models.fetch(ModelId.parse(newest.model)).items():
+        assert (live[name] == array).all()
+    facts = checkpoint.facts["learner"]["main"]
+    assert facts["decisions"] == newest.parent_decisions > 0
+    assert facts["incarnation"] == league.standings["main"].incarnation + 1
+    with folder.ledger(read_only=True) as ledger:
+        *_, (_, last) = ledger.replay()
+    assert isinstance(last, LossAccepted)
+    assert last.models == {"main": newest.model}
+
+
+def test_an_older_checkpoint_is_used_and_told(run: Path, ludus: Ludus) -> None:
+    checkpoints(run)[-1].write_bytes(b"")
+    code, _, err = ludus("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=9000")
+    assert code == 0
+    assert "cannot be read" in err
+    assert "is used, at" in err
+    [fault] = [row for row in faults_of(run) if row["class"] == "damaged_checkpoint"]
+    assert "is used, at" in fault["reason"]
+
+
+def test_a_missing_newest_checkpoint_is_told_as_well(run: Path, ludus: Ludus) -> None:
+    checkpoints(run)[-1].unlink()
+    code, _, err = ludus("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=9000")
+    assert code == 0
+    assert "is gone" in err
+    assert [row["class"] for row in faults_of(run)].count("damaged_checkpoint") == 1
+
+
+def test_accepting_a_loss_needs_a_run_that_is_resumed(ludus: Ludus, tmp_path: Path) -> None:
+    code, _, err = ludus("train", "kuhn", "--run", str(tmp_path / "new"), "--accept-loss")
+    assert code == 2
+    assert "--accept-loss is for a run that is resumed" in err
+
+
+@pytest.mark.parametrize(
+    ("runtime", "replaced"),
+    [
+        ("serial", False),
+        pytest.param("local", False, marks=pytest.mark.slow),
+        pytest.param("local", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_ledger_that_goes_while_the_run_trains_is_noticed_and_rescued(
+    runtime: str, replaced: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    experiment = tiny(budget=10_000_000, runtime=runtime)
+    done = False
+
+    def watch(training: Training) -> None:
+        nonlocal done
+        if not done and training.learner.decisions >= 2_000:
+            done = True
+            (path / "ledger.db").unlink()
+            if replaced:
+                (path / "ledger.db").write_bytes(b"something else")
+
+    folder = RunFolder.create(path, encode(experiment), seed=0, command=())
+    with folder.lock(), training_of(experiment, folder, num_actors=1, address=None) as training:
+        with pytest.raises(StoreError, match=r"ledger\.db was (removed|replaced).* rows were written again, to"):
+            training.run(watch)
+        expected = training.league.state_digest()
+    if replaced:
+        os.replace(path / "ledger.rescued.db", path / "ledger.db")
+    assert load_state(folder)[1].state_digest() == expected
+    check_run(path, open_matches=runtime == "serial")
+    with folder.lock():
+        assert require_whole(folder, experiment, accept_loss=False) is None
+    assert [row["then"] for row in faults_of(path)][-1] == "the run ends"
+    with folder.ledger(read_only=True) as ledger:
+        note = ledger.latest_checkpoint()
+        assert note is not None
+        progress = [event for _, event in ledger.replay() if isinstance(event, LearnerProgress)]
+        assert note.decisions >= progress[-1].decisions

@@ -1,0 +1,271 @@
+"""The device runtime on the CPU: whole leagues, kills and resumes, edits, what it refuses, and that it learns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Ludus
+from edited_runs import Asker, folder_of, tiny
+from whole_runs import check_ledger
+
+from ludus import PPO, Experiment
+from ludus.config import ConfigError, apply_overrides
+from ludus.data.records import (
+    AddPlayer,
+    ChangeSettings,
+    LearnerProgress,
+    MatchFinished,
+    MatchIssued,
+    Pause,
+    PlayerAdded,
+    PlayerReset,
+    RemovePlayer,
+    ResetPlayer,
+)
+from ludus.games import ConnectFour, Goofspiel, Siege
+from ludus.league import PFSP, BySteps, LeagueRules, Live, Mixture, Role, SelfPlay
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import exact_report
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.device import DeviceWorkers, device_training, require_on_device
+from ludus.runtime.rounds import FINISHED
+from ludus.store.run_folder import read_metrics
+from ludus.workers.actor import ActorConfig
+from ludus.workers.config import DeviceConfig
+from ludus.workers.worker import Progress, StopTraining, Worker
+
+MIXED = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
+ROLES = {
+    "main": Role(matchmaking=MIXED, promotion=BySteps(every=1_000)),
+    "exploiter": Role(matchmaking=Live(role="main"), promotion=BySteps(every=700), reset_probability=1.0),
+}
+
+
+def league(**changes: Any) -> Experiment:
+    rules = LeagueRules(roles=ROLES, bots=("random",))
+    return tiny(runtime="device", league=rules, **changes)
+
+
+def on_device(path: Path, experiment: Experiment) -> Coordinator[DeviceWorkers]:
+    return device_training(experiment, folder_of(path, replace(experiment, middleware=())))
+
+
+def test_a_league_plays_its_quotas_and_every_result_adds_up(tmp_path: Path) -> None:
+    with closing(on_device(tmp_path / "run", league())) as training:
+        assert training.run() == FINISHED
+        reset = [event for event in check_ledger(tmp_path / "run") if isinstance(event, PlayerReset)]
+    events = check_ledger(tmp_path / "run")
+    issued = {event.match.id: event.match for event in events if isinstance(event, MatchIssued)}
+    results = [event.result for event in events if isinstance(event, MatchFinished)]
+    trained = [one for one in results if issued[one.match_id].purpose == "training"]
+    measured = [one for one in results if issued[one.match_id].purpose == "evaluation"]
+    assert len(trained) > 10
+    assert len(measured) > 3
+    assert len(reset) >= 1
+    for result in trained:
+        match, [pair] = issued[result.match_id], result.pairs
+        assert result.episodes == match.episodes == 64
+        assert pair.wins + pair.draws + pair.losses == 64
+        assert sum(result.score_sum) == pytest.approx(0.0)
+        assert 2 * 64 <= result.steps == sum(result.decisions) <= 3 * 64
+        assert match.sides[0].players[0] in ROLES
+        assert match.sides[0].trains
+    players = {side.players[0] for match in issued.values() for side in match.sides}
+    assert {"main", "exploiter", "main.1", "exploiter.1"} <= players
+    frozen = [event.player for event in events if isinstance(event, PlayerAdded) and event.role == "frozen"]
+    assert {"main.1", "main.2", "exploiter.1", "exploiter.2"} <= set(frozen)
+    rows, _ = read_metrics(folder_of(tmp_path / "run").metrics / "train.jsonl")
+    assert rows[-1]["decisions"] >= 3_000
+    assert rows[-1]["main/learning_rate"] == 3e-4
+    assert {"main/entropy", "exploiter/kl", "main/episode_length", "updates"} <= rows[-1].keys() | rows[-2].keys()
+
+
+def crash(path: Path, experiment: Experiment, steps: int) -> None:
+    """The power fails after so many steps of workers."""
+    left = steps
+
+    def failing(worker: Worker, step: Callable[[], Progress]) -> Progress:
+        nonlocal left
+        progress = step()
+        left -= 1
+        if not left:
+            raise RuntimeError("the power failed")
+        return progress
+
+    with (
+        closing(on_device(path, replace(experiment, middleware=(failing,)))) as training,
+        pytest.raises(RuntimeError, match="the power failed"),
+    ):
+        training.run()
+
+
+def test_kills_leave_the_ledger_in_order_and_lose_nothing_that_it_holds(tmp_path: Path) -> None:
+    experiment, path = league(), tmp_path / "run"
+    before: list[Any] = []
+    for number, steps in enumerate((1, 2, 3, 7, 11, 19, 8, 14)):
+        crash(path, experiment, steps)
+        events = check_ledger(path)
+        assert events[: len(before)] == before
+        before = events
+        assert sum(type(event).__name__ == "RunStarted" for event in events) == number + 1
+    with closing(on_device(path, experiment)) as training:
+        assert training.run() == FINISHED
+        digest = training.league.state_digest()
+        assert not training.league.matches.open_matches
+    events = check_ledger(path)
+    ids = [(one.player, one.incarnation, one.step) for one in events if isinstance(one, LearnerProgress)]
+    assert len(ids) == len(set(ids))  # no model id means two contents
+    assert max(incarnation for _, incarnation, _ in ids) >= 8
+    with closing(on_device(path, experiment)) as again:  # a fold of the ledger
+        assert again.league.players.keys() == training.league.players.keys()
+    assert digest
+
+
+def test_edits_reach_a_run_and_a_player_that_joins_is_trained(tmp_path: Path) -> None:
+    asker = Asker(
+        edits=(
+            (200, ChangeSettings(settings={"learner.epochs": "2", "learner.learning_rate": "1e-3"})),
+            (400, ChangeSettings(settings={"algorithm.entropy": "{type: Linear, start: 0.1, end: 0.0}"})),
+            (600, AddPlayer(player="second", role="main")),
+            (900, ChangeSettings(settings={"learner.epochs": "3"}, player="main")),
+            (1_000, ChangeSettings(settings={"learner.learning_rate": "1e-4"}, player="main")),
+            (1_100, ResetPlayer(player="second")),
+            (1_300, RemovePlayer(player="second")),
+        )
+    )
+
+    def watch(training: Any) -> None:
+        asker(training)
+        if len(asker.answers) == len(asker.edits):
+            raise StopTraining("all answered")
+
+    with closing(on_device(tmp_path / "run", tiny(runtime="device", budget=10**9))) as training:
+        assert training.run(watch) == "all answered"
+        players = training.workers.learner.players
+        assert list(players) == ["main"]
+        assert players["main"].config.learning_rate == 1e-4
+        assert players["main"].config.epochs == 2
+    [refused] = asker.refusals
+    assert "learner.epochs is" in refused
+    assert "in one stack" in refused
+    events = check_ledger(tmp_path / "run")
+    progress = [event for event in events if isinstance(event, LearnerProgress) and event.player == "second"]
+    assert progress[-1].decisions > 100
+    assert progress[-1].incarnation > 0
+
+
+def test_a_paused_run_waits(tmp_path: Path) -> None:
+    seen: list[tuple[bool, int]] = []
+
+    def watch(training: Any) -> None:
+        if not seen:
+            training._orders.obey(Pause())
+        seen.append((training.workers.paused, training.learner.decisions))
+        if len(seen) == 5:
+            training._orders.stop = True
+
+    with closing(on_device(tmp_path / "run", tiny(runtime="device"))) as training:
+        training.run(watch)
+    _, (_, last), *rest = seen  # it is told at the end of a round
+    assert rest == [(True, last)] * 3
+
+
+def test_the_same_seed_trains_the_same_league(tmp_path: Path) -> None:
+    weights = []
+    for name in ("one", "two"):
+        with closing(on_device(tmp_path / name, league(budget=1_000))) as training:
+            training.run()
+            weights.append({player: one.weights() for player, one in training.workers.learner.players.items()})
+    assert check_ledger(tmp_path / "one") == check_ledger(tmp_path / "two")
+    for player, arrays in weights[0].items():
+        for name, array in arrays.items():
+            assert (array == weights[1][player][name]).all()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"game": Siege()}, r"game: siege has no tensor game \(.*docs/gpu\.md\); use --runtime local"),
+    ({"actors": 2}, "actors is not for the device runtime; use --runtime local"),
+    ({"policies": "per_seat"}, "policies is not for the device runtime"),
+    ({"model": ActorCritic(memory=8)}, "model.memory: the device runtime has no memory yet"),
+    ({"model": ActorCritic(value_normalisation=True)}, "model.value_normalisation is not for the device"),
+    ({"learner.ranks": "2", "actors": None}, "learner.ranks=2 is not for the device runtime"),
+    ({"algorithm": "{type: Impala}"}, "algorithm=Impala is not for the device runtime"),
+    ({"actor.num_tables": "1", "actor.matches": "1"}, r"actor\.num_tables=1 is too few for 1 blocks"),
+    ({"league.capacity": "1"}, "league.capacity is not for the device runtime"),
+    ({"league.roles.main.trains": "everyone"}, "league.roles.main.trains=everyone is not for the device runtime"),
+    (
+        {"league.roles.main.matchmaking": "{type: UniformPast, over: scripted}"},
+        "matchmaking may choose the bot 'random'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_what_it_cannot_do_is_refused_by_name(changes: Mapping[str, Any], message: str) -> None:
+    whole = {name: value for name, value in changes.items() if not isinstance(value, str) or name == "policies"}
+    texts = {name: value for name, value in changes.items() if name not in whole}
+    experiment = apply_overrides(tiny(runtime="device", **{n: v for n, v in whole.items() if "." not in n}), texts)
+    with pytest.raises(ConfigError, match=message):
+        require_on_device(experiment)
+
+
+def test_a_recipe_is_refused_before_a_folder_is_made(ludus: Ludus, tmp_path: Path) -> None:
+    shown = ludus("train", "skirmish", "--runtime", "device", "--run", "runs/never")
+    assert shown.code == 2
+    assert "game: skirmish has no tensor game" in shown.err
+    assert not (tmp_path / "runs" / "never").exists()
+
+
+SMALL = ("model.hidden=32", "actor.num_tables=256", "evaluation.episodes=64", "learner.device=cpu")
+"""Settings that let a recipe train in seconds."""
+
+
+def settings(*given: str) -> list[str]:
+    return [part for one in (*SMALL, *given) for part in ("--set", one)]
+
+
+def test_kuhn_comes_closer_to_an_equilibrium(ludus: Ludus) -> None:
+    """Random play has a NashConv of 0.92."""
+    more = settings("budget=40_000", "learner.batch_size=1200", "learner.minibatch_size=600")
+    shown = ludus("train", "kuhn", "--runtime", "device", "--run", "kuhn", "--json", *more)
+    assert shown.code == 0, shown.err
+    end = json.loads(shown.out.splitlines()[-1])
+    assert end["nash_conv"]["averaged weights of main"] < 0.5
+
+
+@pytest.mark.slow
+def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path) -> None:
+    more = settings("budget=24_000", "learner.batch_size=1024", "learner.minibatch_size=512", "device.openings=2")
+    more += settings(
+        "learner.learning_rate=5e-3", "league.roles.main.snapshot_weights=live", "evaluation.opponents=random"
+    )
+    shown = ludus("train", "tic_tac_toe", "--runtime", "device", "--run", "xo", "--quiet", *more)
+    assert shown.code == 0, shown.err
+    events = check_ledger(tmp_path / "xo")
+    issued = {event.match.id: event.match for event in events if isinstance(event, MatchIssued)}
+    shares = {}
+    for event in events:
+        if isinstance(event, MatchFinished):
+            match, [pair] = issued[event.result.match_id], event.result.pairs
+            if match.purpose == "evaluation" and match.sides[1].players == ("random",):
+                shares[match.sides[0].players[0]] = (pair.wins + pair.draws / 2) / event.result.episodes
+    assert [*shares.values()][-1] > 0.7, shares
+    assert shares["main.1"] < 0.6
+
+
+def test_games_with_masks_and_all_settings_of_the_engine_run(tmp_path: Path) -> None:
+    settings = DeviceConfig(precision="bfloat16", openings=2, updates_per_round=3)
+    for game in (Goofspiel(num_cards=3), ConnectFour(threats=False)):
+        actor = ActorConfig(num_tables=16, matches=2, episodes_per_table=6)
+        rules = PPO(value_clip=0.2)
+        experiment = tiny(runtime="device", game=game, budget=800, device=settings, algorithm=rules, actor=actor)
+        with closing(on_device(tmp_path / game.spec.name, experiment)) as training:
+            assert training.run() == FINISHED
+            assert training.numbers()["updates"] >= 3
+        assert exact_report(experiment, training.folder, training.league) is None or game.spec.num_seats == 3

@@ -1,0 +1,52 @@
+"""Small engines for tests, with every block in self-play."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus import PPO, ActorCritic, LearnerConfig
+from ludus.algorithms.algorithm import Algorithm
+from ludus.games import resolve
+from ludus.games.device.tensor_game import tensor_game_of
+from ludus.workers.config import DeviceConfig
+from ludus.workers.device.engine import Engine
+from ludus.workers.device.rollout import Layout
+from ludus.workers.trained_player import TrainedPlayer
+
+MODEL = ActorCritic(hidden=(16,))
+
+
+def new_players(game: Any, count: int, algorithm: Algorithm, config: LearnerConfig) -> list[TrainedPlayer]:
+    kind = game.spec.kinds[0]
+    return [
+        TrainedPlayer(f"p{number}", (MODEL.build(kind, number),), algorithm, config, seed=number)
+        for number in range(count)
+    ]
+
+
+def new_engine(
+    address: str,
+    *,
+    learners: int = 1,
+    tables: int = 16,
+    matches: int = 2,
+    batch: int = 128,
+    minibatch: int = 64,
+    epochs: int = 1,
+    algorithm: Algorithm | None = None,
+    config: DeviceConfig | None = None,
+    episodes: int = 4,
+    seed: int = 0,
+    **options: Any,
+) -> Engine:
+    game = tensor_game_of(resolve(address, **options))
+    assert game is not None
+    layout = Layout.fit(game, learners=learners, num_tables=tables, matches=matches, batch_size=batch)
+    learner = LearnerConfig(batch_size=batch, minibatch_size=minibatch, epochs=epochs, learning_rate=1e-2, device="cpu")
+    players = new_players(game, learners, algorithm or PPO(), learner)
+    engine = Engine(game, layout, players, config or DeviceConfig(), seed=seed)
+    for block in range(layout.num_blocks):
+        player = block // layout.blocks
+        engine.seat(block, [player] * layout.sides, [True] * layout.sides, episodes)
+    engine.expect([layout.blocks * layout.sides] * learners)
+    return engine

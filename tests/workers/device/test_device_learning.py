@@ -1,0 +1,238 @@
+"""Learning on a device: the update of the engine is that of the learner on the same decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from engines import new_engine, new_players
+
+from ludus import PPO, Linear, MagnetPolicyGradient
+from ludus.algorithms import A2C, Reference
+from ludus.algorithms.algorithm import Algorithm
+from ludus.data.batch import Batch
+from ludus.games import resolve
+from ludus.games.device.tensor_game import tensor_game_of
+from ludus.workers.config import DeviceConfig
+from ludus.workers.device.engine import Engine
+from ludus.workers.device.rollout import Played
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "ppo": PPO(gamma=0.9, lambda_=0.8, entropy=Linear(start=0.05, end=0.01), value_clip=0.2, dual_clip=3.0),
+    "a2c": A2C(gamma=0.9, lambda_=0.8),
+    "magnet": MagnetPolicyGradient(gamma=0.9, lambda_=0.8, magnet=Reference(copy_every=2), step_weight=0.5),
+}
+
+
+def decisions_of(engine: Engine, played: Played, table: int, side: int) -> list[dict[str, Any]]:
+    """What one side decided at a table, in order, with the reward up to its next decision; found step by step."""
+    layout = engine.layout
+    block, place = divmod(table, layout.tables)
+    found: list[dict[str, Any]] = []
+    open_decision: dict[str, Any] | None = None
+    for step in range(layout.steps + 1):
+        row = table if layout.in_turn else (block * layout.sides + side) * layout.tables + place
+        half = place // (layout.tables // 2) if layout.in_turn else 0
+        mine = not layout.in_turn or (step + half) % 2 == side
+        if mine and played.acted[step, row]:
+            if open_decision is not None:
+                open_decision["next_value"] = True
+            if step == layout.steps:
+                found.append({"value": float(played.value[step, row]), "bootstrap": True})
+                break
+            state = {name: tensor[step, table : table + 1] for name, tensor in played.state.items()}
+            observation, legal = engine.rollout.observe(state, played.seat[step, row : row + 1])
+            open_decision = {
+                "observation": observation,
+                "legal": legal,
+                "action": int(played.action[step, row]),
+                "log_prob": float(played.log_prob[step, row]),
+                "value": float(played.value[step, row]),
+                "reward": 0.0,
+                "over": False,
+                "next_value": False,
+            }
+            found.append(open_decision)
+        if step < layout.steps and open_decision is not None:
+            open_decision["reward"] += float(played.reward[step, table, side])
+            if played.over[step, table]:
+                open_decision["over"], open_decision = True, None
+    return found
+
+
+def trajectory_of(decisions: list[dict[str, Any]], length: int, head: str) -> Batch:
+    """A trajectory as the seat recorder would write it, without idle rows."""
+    last = next(one for one in decisions if "observation" in one)
+    columns: dict[str, list[Any]] = {name: [] for name in ("log_prob", "value", "reward", "over", "valid", "follows")}
+    rows = decisions + [last | {"valid": False}] * (length + 1 - len(decisions))
+    for number, one in enumerate(rows):
+        real = number < len(decisions) and "bootstrap" not in one
+        valid = real and (one["over"] or one["next_value"])
+        after = decisions[number + 1] if number + 1 < len(decisions) else {"bootstrap": True}
+        trains_next = "bootstrap" not in after and (after["over"] or after["next_value"])
+        columns["log_prob"].append([one.get("log_prob", 0.0)])
+        columns["value"].append(one["value"])
+        columns["reward"].append(one.get("reward", 0.0))
+        columns["over"].append(one.get("over", False))
+        columns["valid"].append(valid)
+        columns["follows"].append(valid and not one["over"] and trains_next)
+    kept = [one if "observation" in one else last for one in rows]
+    tensors: dict[str, Any] = {name: torch.tensor(column).unsqueeze(1) for name, column in columns.items()}
+    return Batch(
+        observation={name: torch.stack([one["observation"][name] for one in kept]) for name in last["observation"]},
+        legal={name: torch.stack([one["legal"][name] for one in kept]) for name in last["legal"]},
+        action={head: torch.tensor([[one["action"]] for one in kept])},
+        first=torch.zeros(len(rows), 1, dtype=torch.bool),
+        elapsed=torch.ones(len(rows), 1),
+        version=torch.zeros(len(rows), 1, dtype=torch.int64),
+        **tensors,
+    )
+
+
+def joined(batches: list[Batch]) -> Batch:
+    def cat(values: list[Any]) -> Any:
+        if isinstance(values[0], dict):
+            return {name: cat([value[name] for value in values]) for name in values[0]}
+        return None if values[0] is None else torch.cat(values, 1).numpy()
+
+    names = ("observation", "legal", "action", "first", "elapsed", "version", "log_prob", "value", "reward", "over")
+    parts = {name: cat([getattr(batch, name) for batch in batches]) for name in (*names, "valid", "follows")}
+    return Batch(**parts)
+
+
+@pytest.mark.parametrize(
+    ("address", "algorithm"),
+    [("kuhn", "a2c"), ("kuhn", "magnet"), ("leduc", "ppo"), ("goofspiel", "ppo"), ("goofspiel", "magnet")],
+)
+def test_the_update_is_that_of_the_learner_on_the_same_decisions(address: str, algorithm: str) -> None:
+    rules = ALGORITHMS[algorithm]
+    engine = new_engine(address, learners=2, tables=8, matches=2, batch=64, minibatch=10**6, algorithm=rules)
+    game = tensor_game_of(resolve(address))
+    assert game is not None
+    alone = new_players(game, 2, rules, engine.players[0].config)
+    layout = engine.layout
+    if algorithm == "magnet":  # a magnet that differs from the live weights
+        for one in (*engine.players, *alone):
+            reference: Any = one.references_of(0)["magnet"]
+            for parameter in reference.parameters():
+                parameter.data.mul_(1.5)
+    for update in range(2):
+        played = engine.rollout.play(engine.weights, engine.learning.views, None)
+        engine.learning.progress.fill_(0.25)
+        engine.learning.rates.fill_(1e-2)
+        engine.learning.update(played, 1)
+        engine.learning.follow()
+        [statistics, *_] = engine.read()
+        for number, player in enumerate(alone):
+            own = range(number * layout.blocks * layout.tables, (number + 1) * layout.blocks * layout.tables)
+            streams = [decisions_of(engine, played, table, side) for table in own for side in range(layout.sides)]
+            acted = [one for one in streams if any("reward" in decision for decision in one)]
+            batch = joined([trajectory_of(one, layout.steps, game.head) for one in acted])
+            measured = player.update({0: batch}, 0.25)
+            assert player.decisions == engine.players[number].decisions
+            if number == 0:
+                shared = statistics.keys() & measured.keys()
+                assert {"policy_loss", "value_loss", "explained_variance"} <= shared
+                for name in shared:
+                    assert statistics[name] == pytest.approx(measured[name], abs=2e-4), (update, name)
+            for name, array in player.weights().items():
+                np.testing.assert_allclose(engine.players[number].weights()[name], array, atol=2e-4, err_msg=name)
+            for name, array in player.average_weights().items():
+                np.testing.assert_allclose(
+                    engine.players[number].average_weights()[name], array, atol=2e-4, err_msg=name
+                )
+
+
+def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_not() -> None:
+    engine = new_engine("connect_four", learners=2, tables=32, matches=4, batch=256, minibatch=64, epochs=2)
+    seen: list[torch.Tensor] = []
+    inner = engine.learning._losses
+
+    def watched(state: Any, minibatch: Any, progress: Any) -> Any:
+        seen.append(minibatch["valid"].sum(1))
+        return inner(state, minibatch, progress)
+
+    engine.learning._losses = watched
+    for block in (0, 1):  # the first player meets a frozen one at all of its tables
+        engine.seat(block, [0, engine.row_of_opponent(block, 1)], [True, False], 4)
+    engine.expect([2, 4])
+    engine.iterate(0.0)
+    engine.read()
+    counted = torch.stack(seen).sum(0).tolist()
+    assert counted == [2 * player.decisions for player in engine.players]
+    assert 0.4 < engine.players[0].decisions / engine.players[1].decisions < 0.6
+    full, half = (engine.learning.minibatches_for([sides, sides]) for sides in (4, 2))
+    assert len(seen) == 2 * full
+    assert half == full // 2
+
+
+def test_a_player_whose_minibatch_is_empty_takes_no_step() -> None:
+    engine = new_engine("connect_four", learners=2, tables=32, matches=2, batch=256, minibatch=64)
+    engine.seat(0, [0, 1], [False, False], 4)
+    engine.expect([0, 2])
+    before = {name: array.copy() for name, array in engine.players[0].weights().items()}
+    engine.iterate(0.0)
+    engine.read()
+    assert engine.players[0].decisions == 0
+    assert engine.players[1].decisions > 100
+    for name, array in engine.players[0].weights().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_numbers_that_are_not_finite_change_only_the_player_that_has_them() -> None:
+    engine = new_engine("kuhn", learners=2, batch=64)
+    engine.iterate(0.0)
+    engine.read()
+    healthy = engine.players[1].weights()
+    engine.weights[0].fill_(float("nan"))
+    engine.iterate(0.0)
+    statistics, others = engine.read()
+    assert statistics["gradient_steps"] == 0
+    assert engine.players[0].skipped > 0
+    assert others["gradient_steps"] > 0
+    changed = engine.players[1].weights()
+    assert all(np.isfinite(array).all() for array in changed.values())
+    assert any((changed[name] != array).any() for name, array in healthy.items())
+
+
+def test_products_in_bfloat16_keep_float32_weights_and_learn_about_the_same() -> None:
+    full = new_engine("kuhn", batch=256, tables=32, minibatch=10**6)
+    half = new_engine("kuhn", batch=256, tables=32, minibatch=10**6, config=DeviceConfig(precision="bfloat16"))
+    played = full.rollout.play(full.weights, full.learning.views, None)
+    for engine in (full, half):
+        engine.learning.rates.fill_(1e-3)
+        engine.learning.update(played, 1)
+    assert half.weights.dtype == torch.float32
+    torch.testing.assert_close(full.weights, half.weights, atol=2.1e-3, rtol=0.0)  # Adam's first step is the rate
+    assert (full.weights != half.weights).any()
+
+
+def test_a_minibatch_in_parts_has_the_same_gradient() -> None:
+    whole, parts = (new_engine("connect_four", learners=2, tables=32, batch=256, minibatch=128) for _ in range(2))
+    parts.learning._split = 4
+    for engine in (whole, parts):
+        engine.iterate(0.0)
+    assert parts.learning._chunks % 4 == 0
+    torch.testing.assert_close(whole.weights, parts.weights, atol=2e-4, rtol=0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
+@pytest.mark.parametrize("address", ["connect_four", "kuhn", "goofspiel"])
+def test_steps_and_losses_compile_in_one_piece(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a GPU needs them: without a break that would wait for the device."""
+
+    def compiled(engine: Engine, function: Any) -> Any:
+        return torch.compile(function, dynamic=False, fullgraph=True, backend="aot_eager")
+
+    monkeypatch.setattr(Engine, "_compiled", compiled)
+    magnet = ALGORITHMS["magnet"]
+    engine = new_engine(address, learners=2, tables=16, batch=64, minibatch=32, algorithm=magnet)
+    engine.iterate(0.0)
+    monkeypatch.undo()
+    torch._dynamo.reset()
+    plain = new_engine(address, learners=2, tables=16, batch=64, minibatch=32, algorithm=magnet)
+    plain.iterate(0.0)
+    torch.testing.assert_close(engine.weights, plain.weights, atol=2e-4, rtol=0.0)
