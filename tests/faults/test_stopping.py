@@ -47,7 +47,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             training.wait(2)
         training.send_signal(signal.SIGINT)
-        _, err = training.communicate(timeout=10)
+        _, err = training.communicate(timeout=60)
     assert training.returncode == 130
     assert "stopped at once, without saving" in err
     check_nothing_left(path, left)
