@@ -30,7 +30,7 @@ from ludus.observe.run_state import gpus
 from ludus.observe.terminal import new_console, new_table
 from ludus.store.inspection import LedgerReading, Part, inspect_run, read_ledger, repair_ledger
 from ludus.store.run_folder import RunFolder, RunFolderError
-from ludus.system.machine import control_group, install_command, installed_version, memory_info, usable_cores
+from ludus.system.machine import FEW_FILES, control_group, install_command, installed_version, memory_info, usable_cores
 
 Level = Literal["fine", "could", "must"]  # fine as it is; could be better; training will not work like this
 
@@ -38,7 +38,6 @@ GIB = 2**30
 LITTLE_MEMORY = 2 * GIB
 LITTLE_SHARED_MEMORY = GIB // 2
 LITTLE_DISK = 2 * GIB
-FEW_FILES = 1024
 NO_LIMIT = 2**60  # control groups of version 1 write a number like this where there is no limit
 NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "lustre", "beegfs")
 NETWORK_DISK = (

@@ -13,6 +13,8 @@ from pathlib import Path
 GPUS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable with the GPUs that a process may use."""
 CONTROL_GROUP = Path("/sys/fs/cgroup")
+FEW_FILES = 1024
+"""A limit of open files per process below this may be too low."""
 _ASK_WITHIN_S = 10.0
 
 

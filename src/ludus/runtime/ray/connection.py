@@ -10,6 +10,7 @@ import fcntl
 import json
 import math
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from typing import Any
 
 from ludus.config import ConfigError
 from ludus.services.resources import Resources, UserService, bytes_of, cpus_of, custom_of
-from ludus.system.machine import install_command, usable_cores
+from ludus.system.machine import FEW_FILES, install_command, usable_cores
 from ludus.system.network import RAY_MODE_VARIABLE, RAY_PATH_VARIABLE, RAY_TOKEN_VARIABLE, make_token_file, token_from
 
 YOUNG_S = 10.0
@@ -127,8 +128,18 @@ def _start(num_actors: int | None, services: Mapping[str, UserService], learners
         )
     except Exception as error:
         leave()
-        raise ClusterError(f"no private Ray cluster could be started here: {_first_line(error)}") from error
+        raise ClusterError(
+            f"no private Ray cluster could be started here: {_first_line(error)}{_few_open_files()}"
+        ) from error
     return leave
+
+
+def _few_open_files() -> str:
+    """Ray's own processes end without a word that reaches us if they may open too few files."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY or allowed >= FEW_FILES:
+        return ""
+    return f" (a process may have only {allowed} open files here: ulimit -n {FEW_FILES} allows more)"
 
 
 def _connect(address: str) -> Callable[[], None]:
