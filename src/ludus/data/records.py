@@ -52,7 +52,7 @@ class Side(msgspec.Struct, frozen=True, gc=False):
     @property
     def stands_for(self) -> str | None:
         """The player that the side's result counts for: its only player, or its captain, if any."""
-        return self.captain if self.is_mixed else self.players[0]
+        return self.players[0] if len(self.players) == 1 or not self.is_mixed else self.captain
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):

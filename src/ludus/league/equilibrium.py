@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import dger
-from scipy.special import logsumexp, softmax
 
 from ludus.league.payoff import Floats
 
@@ -145,6 +143,8 @@ def max_entropy_nash(payoff: Any) -> Floats:
 
 def _pivot(matrix: Floats) -> Floats | None:
     """Follow the path of one missing label from the empty mixture; None if it does not end."""
+    from scipy.linalg.blas import dger  # slow to import: a reader of a saved fold does without
+
     size = len(matrix)
     # Positive payoffs; Fortran order so that the rank-one update of a pivot is done in place.
     tableau = np.empty((size, size + 1), order="F")
@@ -197,6 +197,8 @@ def _widest(columns: Floats) -> Floats | None:
 
 def _flattest(rows: Floats) -> Floats:
     """The mixture of largest entropy with rows @ mixture = 0, by Newton's method on the dual problem."""
+    from scipy.special import logsumexp, softmax  # slow to import, as above
+
     _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
     basis = basis[sizes > _TIGHT]
     weights = np.zeros(len(basis))

@@ -226,6 +226,18 @@ class League:
     def apply(self, event: AnyEvent) -> None:
         """Fold one ledger event. If it raises, the league is unchanged."""
         match event:
+            case MatchIssued(match=issued):  # those of matches first: nearly all events are theirs
+                check_match(issued, self.seats_per_team, self._roster)
+                self.matches.issue(issued)
+                self._roster.issue(issued)
+                self._note_qualities(issued)
+            case MatchLeased(match_id=match_id, holder=holder):
+                self.matches.lease(match_id, holder)
+            case MatchFinished():
+                self._finish_match(event)
+            case MatchVoid(match_id=match_id):
+                self.matches.cancel(match_id)
+                self._qualities.cancel(match_id)
             case RunStarted(start=start):
                 self._start_run(start)
             case PlayerAdded():
@@ -255,21 +267,10 @@ class League:
                     )
             case ScoreMeasured():
                 self._roster.measure(event)
-            case MatchIssued(match=issued):
-                check_match(issued, self.seats_per_team, self._roster)
-                self.matches.issue(issued)
-                self._roster.issue(issued)
-                self._note_qualities(issued)
-            case MatchLeased(match_id=match_id, holder=holder):
-                self.matches.lease(match_id, holder)
-            case MatchFinished():
-                self._finish_match(event)
-            case MatchVoid(match_id=match_id):
-                self.matches.cancel(match_id)
-                self._qualities.cancel(match_id)
             case _:
                 assert_never(event)
-        self._pass_turns()
+        if self._turns or self.rules.capacity is not None:
+            self._pass_turns()
         self.num_events += 1
 
     def initial_events(self) -> list[PlayerAdded]:
@@ -506,8 +507,10 @@ class League:
                 self._roster.begin_turn(player, going)
 
     def _note_qualities(self, match: Match) -> None:
+        if match.purpose != "training" or not self._qualities.rules:
+            return
         first = self.players.get(match.sides[0].stands_for or "")
-        if match.purpose == "training" and first is not None:
+        if first is not None:
             self._qualities.issue(match, first.role, self._roster.candidates)
 
     def _finish_match(self, event: MatchFinished) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import combinations
+
+import msgspec
+from msgspec.structs import replace
 
 from ludus.data.checks import unknown
 from ludus.data.records import Match, ModelId, Result, Side
@@ -21,8 +25,7 @@ class MatchConflictError(ValueError):
     """A second end of a match, or a reused match id."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenMatch:
+class OpenMatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A match that was issued and has not ended."""
 
     match: Match
@@ -76,7 +79,8 @@ class MatchBook:
         self.last_id = match.id
 
     def lease(self, match_id: int, holder: str) -> None:
-        self.open_matches[match_id] = replace(self.find(match_id), holder=holder)
+        entry = self.find(match_id)
+        self.open_matches[match_id] = OpenMatch(match=entry.match, holder=holder, stale=entry.stale)
 
     def finish(self, result: Result) -> OpenMatch:
         entry = self.find(result.match_id)
@@ -132,12 +136,15 @@ def first_players(match: Match) -> tuple[str, ...]:
 
 def changed_incarnation(result: Result) -> bool:
     """Whether a side ended in another incarnation than it began with, because of a reset or resume."""
-    return any(
+    return result.first_models != result.last_models and any(
         ModelId.parse(first).incarnation != ModelId.parse(last).incarnation
         for side, end in zip(result.first_models, result.last_models, strict=True)
         for first, last in zip(side.split(","), end.split(","), strict=True)
         if first and last and first != last  # a scripted player has no model
     )
+
+
+_PER_SIDE = ("decisions", "score_sum", "score_square_sum", "first_models", "last_models")
 
 
 def check_result(match: Match, result: Result) -> None:
@@ -146,32 +153,39 @@ def check_result(match: Match, result: Result) -> None:
     def refuse(what: str) -> ValueError:
         return ValueError(f"result of match {match.id} is refused: {what}")
 
-    num_sides = len(match.sides)
-    for name in ("decisions", "score_sum", "score_square_sum", "first_models", "last_models"):
+    num_sides, episodes = len(match.sides), match.tables * match.episodes_per_table
+    for name in _PER_SIDE:
         length = len(getattr(result, name))
         if length != num_sides:
             raise refuse(f"{name} has {length} entries for {num_sides} sides")
-    if not 1 <= result.episodes <= match.episodes:
-        raise refuse(f"episodes={result.episodes}, but the match has 1 to {match.episodes}")
+    if not 1 <= result.episodes <= episodes:
+        raise refuse(f"episodes={result.episodes}, but the match has 1 to {episodes}")
     if result.steps < 0 or min(result.decisions) < 0:
         raise refuse(f"negative counts: steps={result.steps}, decisions={result.decisions}")
     if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
         raise refuse(f"scores are not finite: {result.score_sum}, squares {result.score_square_sum}")
     for name in ("role_score_sum", "role_score_square_sum"):
         by_role: tuple[tuple[float, ...], ...] = getattr(result, name)
-        if by_role and [len(row) for row in by_role] != [num_sides] * num_sides:
+        if not by_role:
+            continue
+        if [len(row) for row in by_role] != [num_sides] * num_sides:
             raise refuse(f"{name} must have a number per side and team, {num_sides} each, got {by_role}")
         if not all(math.isfinite(value) for row in by_role for value in row):
             raise refuse(f"scores are not finite: {name} is {by_role}")
-    expected = list(combinations(range(num_sides), 2))
-    pairs = sorted((pair.side, pair.other) for pair in result.pairs)
+    expected = _pairs_of(num_sides)
+    pairs = sorted([(pair.side, pair.other) for pair in result.pairs])
     if pairs != expected:
         raise refuse(f"pairs of sides are {pairs}, expected {expected}")
     for pair in result.pairs:
-        if min(pair.wins, pair.draws, pair.losses) < 0:
+        if pair.wins < 0 or pair.draws < 0 or pair.losses < 0:
             raise refuse(f"negative counts: {pair}")
         if pair.wins + pair.draws + pair.losses != result.episodes:
             raise refuse(f"wins, draws and losses of {pair} do not add up to episodes={result.episodes}")
+
+
+@cache
+def _pairs_of(num_sides: int) -> list[tuple[int, int]]:
+    return list(combinations(range(num_sides), 2))
 
 
 def check_match(match: Match, seats_per_team: tuple[int, ...], roster: Roster) -> None:
@@ -190,9 +204,8 @@ def check_match(match: Match, seats_per_team: tuple[int, ...], roster: Roster) -
 
 def _check_side(match: Match, side: Side, seats_per_team: tuple[int, ...], roster: Roster) -> None:
     # Sides rotate through the teams, so a line-up must fit all of them.
-    seats = set(seats_per_team)
-    sizes = {1} | seats if len(seats) == 1 else {1}
-    if len(side.players) not in sizes:
+    if len(side.players) != 1 and {len(side.players)} != {*seats_per_team}:
+        sizes = {1, *seats_per_team} if len({*seats_per_team}) == 1 else {1}
         raise ValueError(
             f"match {match.id}: line-up {side.players} has {len(side.players)} players; "
             f"for teams of {seats_per_team} seats it may have {' or '.join(map(str, sorted(sizes)))}"
@@ -202,7 +215,7 @@ def _check_side(match: Match, side: Side, seats_per_team: tuple[int, ...], roste
             check_player_id(player)
         elif player not in roster:
             raise ValueError(f"match {match.id}: {unknown('player', player, roster.candidates)}")
-    for player in side.trainees:
+    for player in side.trainees if side.trains else ():
         if match.purpose != "training" or player not in roster.standings or player not in side.players:
             raise ValueError(
                 f"match {match.id}: {player!r} cannot train in it; only learning players that sit on the "

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import entr
 
 from ludus.league.equilibrium import check_antisymmetric, max_entropy_nash, symmetric_nash, zero_sum_value
 from ludus.league.payoff import Floats, Payoff
@@ -77,7 +76,8 @@ def effective_diversity(payoff: Any, mixture: Floats) -> float:
 
 def effective_players(mixture: Floats) -> float:
     """The number of players of a uniform mixture with the same entropy."""
-    return float(np.exp(entr(mixture).sum()))
+    inside = mixture[mixture > 0]
+    return float(np.exp(-(inside * np.log(inside)).sum()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

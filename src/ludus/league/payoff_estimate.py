@@ -9,11 +9,8 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
-from scipy.special import betaln, expit, logit
 
-from ludus.league.payoff import Floats, Payoff, largest_group
+from ludus.league.payoff import Floats, Payoff, chance_of_winning, largest_group
 from ludus.league.ratings import ELO_SCALE, PRIOR_DEVIATION, fit_elo
 
 Unidentified = Literal["one_player", "no_games", "all_even"]
@@ -59,6 +56,8 @@ class PayoffEstimate:
 
     def sample(self, draws: int, seed: int) -> Iterator[Floats]:
         """Payoffs drawn from the posterior; a function of the seed and the games."""
+        from scipy.linalg import solve_triangular  # slow to import: a reader of a saved fold does without
+
         key = np.random.SeedSequence(seed, spawn_key=(_STREAM,))
         rng = np.random.Generator(np.random.Philox(key))
         size = len(self.players)
@@ -128,7 +127,7 @@ def estimate_scores(payoff: Payoff, players: Sequence[str]) -> tuple[tuple[str, 
 
 def _chance(gap: Floats) -> Floats:
     """Win probability, clipped so that a Beta prior around it keeps some width."""
-    return np.clip(expit(gap), 1e-6, 1.0 - 1e-6)
+    return np.clip(chance_of_winning(gap), 1e-6, 1.0 - 1e-6)
 
 
 def _precision(worth: float, games: Floats, strength: Floats) -> Floats:
@@ -141,6 +140,8 @@ def _precision(worth: float, games: Floats, strength: Floats) -> Floats:
 def _weigh_worth(games: Floats, points: Floats, strength: Floats) -> Floats:
     """Posterior weight of each of `_WORTH`, summing to 1. The strengths were fitted to the same games, which makes
     pairs look closer to Elo than they are; half the log determinant, from integrating them out, corrects for it."""
+    from scipy.special import betaln  # slow to import, as above
+
     met = np.triu(games > 0, 1)
     n, won, prior = games[met], points[met], _chance(strength[:, None] - strength)[met]
 
@@ -223,6 +224,8 @@ def _each_pair_once(size: int) -> Floats:
 
 def _fit_log_odds(games: Floats, points: Floats) -> tuple[Floats, Floats]:
     """(covariance, valid in the upper triangle; strengths), by least squares, which is cheaper than `fit_elo`."""
+    from scipy.linalg.lapack import dpotrf, dpotri, dpotrs  # slow to import, as above
+
     first, second = np.nonzero(games)
     once = first < second
     first, second = first[once], second[once]
@@ -232,7 +235,7 @@ def _fit_log_odds(games: Floats, points: Floats) -> tuple[Floats, Floats]:
     precision = np.zeros(games.shape)
     precision[first, second] = precision[second, first] = -information
     np.fill_diagonal(precision, _PRIOR_PRECISION - precision.sum(axis=1))
-    pull, size = information * logit(rates), len(games)
+    pull, size = information * np.log(rates / (1.0 - rates)), len(games)
     # LAPACK is column-major: the transpose of this symmetric matrix is passed without a copy.
     root, _ = dpotrf(precision.T, lower=1, overwrite_a=1)
     strengths, _ = dpotrs(root, np.bincount(first, pull, size) - np.bincount(second, pull, size), lower=1)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ludus.data.records import LearnerProgress, LossAccepted, ModelId, PlayerAdded, PlayerReset, Result, Settings
 
@@ -81,8 +83,7 @@ def with_weights(player: str, weights: str | None) -> str:
     return f"{player} ({weights})" if weights else player
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one learning player, folded from the ledger. Each event returns the next standing."""
 
     player: Player

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import softmax
 
 from ludus.data.checks import require_in
 from ludus.data.records import Match, Result
@@ -40,6 +39,8 @@ class QualityScores(Matchmaker):
 
 
 def _probabilities(qualities: Mapping[str, float], pool: Sequence[str]) -> Floats:
+    from scipy.special import softmax  # slow to import, and few leagues have this rule
+
     return np.asarray(softmax([qualities.get(other, 0.0) for other in pool]))
 
 

@@ -10,11 +10,20 @@ from typing import Any
 
 import numpy as np
 from openskill.models import PlackettLuce
-from scipy.special import expit, ndtri
 
 from ludus.data.checks import require_in, unknown
-from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, MatchVoid, PlayerReset, Result, RunStarted
-from ludus.league.payoff import Floats, groups
+from ludus.data.records import (
+    AnyEvent,
+    Match,
+    MatchFinished,
+    MatchIssued,
+    MatchLeased,
+    MatchVoid,
+    PlayerReset,
+    Result,
+    RunStarted,
+)
+from ludus.league.payoff import Floats, chance_of_winning, groups, normal_quantile
 
 ELO_SCALE = 400.0 / math.log(10.0)
 """Elo points per unit of log odds: 400 points are odds of 10 to 1."""
@@ -32,7 +41,7 @@ class Rating:
     def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
         if self.elo is None or self.standard_error is None:
             return None
-        half = float(ndtri(0.5 + confidence / 2)) * self.standard_error
+        half = normal_quantile(0.5 + confidence / 2) * self.standard_error
         return self.elo - half, self.elo + half
 
 
@@ -96,7 +105,7 @@ def _fit_strengths(games: Floats, points: Floats, prior_rate: float) -> tuple[Fl
         return float(likelihood - 0.5 * precision * (at @ at))
 
     def curvature(at: Floats) -> tuple[Floats, Floats]:
-        chance = expit(at[first] - at[second])
+        chance = chance_of_winning(at[first] - at[second])
         surprise = won - played * chance
         gradient = np.bincount(first, surprise, size) - np.bincount(second, surprise, size) - precision * at
         information = played * chance * (1.0 - chance)
@@ -152,14 +161,16 @@ class OpenSkillTable:
     def apply(self, event: AnyEvent) -> None:
         """Fold one ledger event. Human games do not count."""
         match event:
-            case RunStarted():
-                self._open.clear()
+            case MatchLeased():
+                pass
             case MatchIssued(match=issued) if issued.purpose != "human":
                 self._open[issued.id] = issued
             case MatchFinished(result=result) if result.match_id in self._open:
                 self.record(self._open.pop(result.match_id), result)
             case MatchVoid(match_id=match_id):
                 self._open.pop(match_id, None)
+            case RunStarted():
+                self._open.clear()
             case PlayerReset(player=player):
                 self._reset(player)
             case _:
@@ -167,6 +178,10 @@ class OpenSkillTable:
 
     def record(self, match: Match, result: Result) -> None:
         line_ups = [side.players for side in match.sides]
+        if self.seats == 1 and len(line_ups) == 2 and len(line_ups[0]) == len(line_ups[1]) == 1:
+            if line_ups[0] != line_ups[1]:
+                self._duel(line_ups[0][0], line_ups[1][0], result)
+            return
         if len({*line_ups[1:]}) == 1:  # two sides, or one against copies of another, as in evaluations
             line_ups = line_ups[:2]
         sides = [{*line_up} for line_up in line_ups]
@@ -188,17 +203,25 @@ class OpenSkillTable:
         """One player against one, the usual case: as the model's `rate`, without its copies."""
         (mean, deviation), (other, spread) = self.skill(a), self.skill(b)
         drift, noise, kappa = self._model.tau**2, 2 * self._model.beta**2, self._model.kappa
+        sqrt, tanh = math.sqrt, math.tanh
+        variance, other_variance = deviation * deviation, spread * spread
         for rank, other_rank in self._outcomes(2, result):
-            variance, other_variance = deviation * deviation + drift, spread * spread + drift
-            scale = math.sqrt(variance + other_variance + noise)
-            chance = 0.5 + 0.5 * math.tanh((mean - other) / (2 * scale))  # the logistic function
-            surprise = (other_rank - rank + 1) / 2 - chance
-            mean += variance / scale * surprise
-            other -= other_variance / scale * surprise
-            learned = chance * (1 - chance) / scale**3
-            deviation = math.sqrt(variance * max(1 - variance**1.5 * learned, kappa))
-            spread = math.sqrt(other_variance * max(1 - other_variance**1.5 * learned, kappa))
-        self._skill[a], self._skill[b] = (mean, deviation), (other, spread)
+            variance += drift
+            other_variance += drift
+            total = variance + other_variance + noise
+            scale = sqrt(total)
+            chance = 0.5 + 0.5 * tanh((mean - other) / (2 * scale))  # the logistic function
+            surprise = ((other_rank - rank + 1) / 2 - chance) / scale
+            mean += variance * surprise
+            other -= other_variance * surprise
+            learned = chance * (1 - chance) / (scale * total)
+            left, other_left = (
+                1 - variance * sqrt(variance) * learned,
+                1 - other_variance * sqrt(other_variance) * learned,
+            )
+            variance *= left if left > kappa else kappa
+            other_variance *= other_left if other_left > kappa else kappa
+        self._skill[a], self._skill[b] = (mean, sqrt(variance)), (other, sqrt(other_variance))
 
     def _reset(self, player: str) -> None:
         """Back to the prior; open matches of the player will not count."""
@@ -215,9 +238,10 @@ class OpenSkillTable:
 
     def _outcomes(self, num_sides: int, result: Result) -> Sequence[tuple[int, ...]]:
         if num_sides == 2:
-            first = [pair for pair in result.pairs if pair.side == 0]
-            wins, draws = sum(pair.wins for pair in first), sum(pair.draws for pair in first)
-            losses = sum(pair.losses for pair in first)
+            wins = draws = losses = 0
+            for pair in result.pairs:
+                if pair.side == 0:
+                    wins, draws, losses = wins + pair.wins, draws + pair.draws, losses + pair.losses
             return _spread(wins, draws, losses, min(result.episodes, self.updates_per_row))
         points = [0.0] * num_sides
         for pair in result.pairs:

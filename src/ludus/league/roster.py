@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
 from ludus.data.checks import unknown
 from ludus.data.records import LearnerProgress, Match, PlayerAbsent, PlayerAdded, PlayerReset, Result, ScoreMeasured
@@ -146,7 +147,7 @@ class Roster:
 
     def issue(self, match: Match) -> None:
         """Count a training match for the players that train in it."""
-        for player in {player for side in match.sides for player in side.trainees}:
+        for player in {player for side in match.sides if side.trains for player in side.trainees}:
             standing = self.standings[player]
             self.standings[player] = replace(
                 standing,
@@ -183,9 +184,8 @@ class Roster:
     def state(self) -> object:
         """The whole state as plain values, for the league's digest."""
         players = [astuple(player) for player in self.players.values()]
-        standings = [astuple(standing) for standing in self.standings.values()]
         removed = (sorted(self._removed), self.decisions_of_removed, sorted(self.absent))
-        return players, removed, standings, sorted(self.scores.items())
+        return players, removed, [*self.standings.values()], sorted(self.scores.items())
 
     def _freeze(self, parent: Standing, event: PlayerAdded) -> None:
         promoted = event.reason not in UNPROMPTED

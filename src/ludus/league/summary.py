@@ -18,6 +18,16 @@ from ludus.league.role_scores import RoleScore
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeagueNumbers:
+    """The numbers of a summary that take long to compute, as plain values."""
+
+    ratings: tuple[Rating, ...]
+    equilibrium: dict[str, float]
+    tags: dict[str, dict[str, str]]
+    measures: LeagueMeasures | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LeagueSummary:
     """All current players, in joining order, with the numbers computed from their games."""
 
@@ -41,29 +51,43 @@ class LeagueSummary:
     measures: LeagueMeasures | None
     """Measures of the frozen players, from win rates; None if not requested."""
 
+    @property
+    def numbers(self) -> LeagueNumbers:
+        return LeagueNumbers(ratings=self.ratings, equilibrium=self.equilibrium, tags=self.tags, measures=self.measures)
 
-def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool = False) -> LeagueSummary:
-    """`measured` adds the league measures: half a second in a league of 200, twice that with alpha-rank."""
+
+def summarise(
+    league: League, *, measured: bool = False, with_alpha_rank: bool = False, numbers: LeagueNumbers | None = None
+) -> LeagueSummary:
+    """`measured` adds the league measures: half a second in a league of 200, twice that with alpha-rank. `numbers`:
+    those of a summary of the same league before, which are not computed again."""
     payoff = league.payoffs.view("combined")
     players = tuple(league.players[player] for player in league.candidates)
     ids = [player.id for player in players]
     anchor = next((player.id for player in players if player.scripted), ids[0])
     frozen = [player.id for player in players if player.frozen]
     games, points = payoff.counts(ids)
+    if numbers is None:
+        numbers = LeagueNumbers(
+            ratings=tuple(fit_elo(ids, games, points, anchor=anchor).values()),
+            equilibrium=equilibrium_of(frozen, payoff),
+            tags={player: tags for player in league.standings if (tags := tags_of(league, player))},
+            measures=measure(payoff, frozen, with_alpha_rank=with_alpha_rank)
+            if measured and league.num_teams > 1
+            else None,
+        )
     return LeagueSummary(
         players=players,
-        ratings=tuple(fit_elo(ids, games, points, anchor=anchor).values()),
+        ratings=numbers.ratings,
         anchor=anchor,
         win_rates=np.where((games > 0) & (games >= payoff.rules.min_games), payoff.matrix(ids), np.nan),
         games=games,
         points=points,
-        equilibrium=equilibrium_of(frozen, payoff),
+        equilibrium=numbers.equilibrium,
         scores={name: (score.mean, score.standard_error) for name, score in league.scores.items()},
         role_scores={name: found for name in ids if (found := league.role_scores.of(name))},
-        tags={player: tags for player in league.standings if (tags := tags_of(league, player))},
-        measures=measure(payoff, frozen, with_alpha_rank=with_alpha_rank)
-        if measured and league.num_teams > 1
-        else None,
+        tags=numbers.tags,
+        measures=numbers.measures,
     )
 
 

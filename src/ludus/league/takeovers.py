@@ -6,11 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.special import expit, ndtri
-
 from ludus.data.records import PlayerReset, Settings
 from ludus.league.league import League
-from ludus.league.payoff import Payoff
+from ludus.league.payoff import Payoff, normal_quantile
 from ludus.league.players import Standing, member_generator
 from ludus.league.population import Lead, Population
 from ludus.league.ratings import ELO_SCALE, fit_elo
@@ -49,7 +47,7 @@ def _by_rating(payoff: Payoff, players: list[str], names: Mapping[str, str], lea
     for member, player in list(names.items())[1:]:
         rating = ratings[player]
         if rating.elo is not None and rating.standard_error is not None and rating.games >= least:
-            rate = float(expit(rating.elo / ELO_SCALE))
+            rate = 0.5 + 0.5 * math.tanh(rating.elo / (2 * ELO_SCALE))
             found[member] = Lead(by=rating.elo, standard_error=rating.standard_error, win_rate=rate)
     return found
 
@@ -170,7 +168,7 @@ def _judge(league: League, population: Population, member: Standing, others: lis
     if donor is None:
         return None
     by, error = found[donor].by, found[donor].standard_error
-    if by <= 0 or by < float(ndtri(population.confidence)) * error:
+    if by <= 0 or by < normal_quantile(population.confidence) * error:
         return None
     return Takeover(
         player=player,

@@ -20,7 +20,16 @@ import ludus.data.records
 import ludus.league.league
 import ludus.observe.lost_matches
 from ludus.config import apply_encoded, apply_read, decode, read
-from ludus.data.records import AnyEvent, Match, MatchFinished, MatchVoid, RunStarted, SettingsChanged
+from ludus.data.records import (
+    AnyEvent,
+    Match,
+    MatchFinished,
+    MatchIssued,
+    MatchLeased,
+    MatchVoid,
+    RunStarted,
+    SettingsChanged,
+)
 from ludus.data.specs import GameSpec
 from ludus.league.league import League, SavedLeague
 from ludus.league.matches import changed_incarnation
@@ -29,8 +38,8 @@ from ludus.league.players import Descent, Player
 from ludus.league.ratings import OpenSkillTable, fit_elo
 from ludus.league.role_scores import RoleLine, role_lines
 from ludus.league.rules import EvaluationConfig, LeagueRules
-from ludus.league.summary import LeagueSummary, summarise
-from ludus.observe.lost_matches import LossCount, LostMatches, SavedLosses
+from ludus.league.summary import LeagueNumbers, LeagueSummary, summarise
+from ludus.observe.lost_matches import NO_FAULT, LossCount, LostMatches, SavedLosses
 from ludus.public_names import find_public
 from ludus.store.files import UNREADABLE, atomic_write
 from ludus.store.ledger import DamagedLedger
@@ -237,9 +246,9 @@ class SavedFold(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """Of the league."""
     league: SavedLeague
-    ended: msgspec.Raw
-    """Decoded when it is needed: tables and `--json` do not show single matches."""
-    results: msgspec.Raw
+    ended: bytes
+    """MessagePack, decoded when it is needed: tables and `--json` do not show single matches."""
+    results: bytes
     changes: list[tuple[int, SettingsChanged]]
     voids: dict[str, int]
     ratings: list[RatingPoint]
@@ -249,6 +258,8 @@ class SavedFold(msgspec.Struct, frozen=True, kw_only=True):
     skill: dict[str, tuple[float, float]]
     rated_matches: list[Match]
     """Open matches that OpenSkill is to rate."""
+    numbers: LeagueNumbers | None
+    """Of the measured summary of these rows; None if nobody has asked for it."""
 
 
 class RunFold:
@@ -261,7 +272,7 @@ class RunFold:
         self.ledger = folder.ledger(read_only=True)
         self.seen = 0
         """The last row of the ledger that is in here."""
-        self._ended = self._results = msgspec.Raw(msgspec.msgpack.encode([]))
+        self._ended = self._results = msgspec.msgpack.encode([])
         self.changes: list[tuple[int, SettingsChanged]] = []
         """With the decisions that all learning players together had trained on."""
         self.voids: Counter[str] = Counter()
@@ -271,10 +282,15 @@ class RunFold:
         self._rate_every = 0
         self._rate_at = 0
         self._summaries: dict[bool, LeagueSummary] = {}
+        self._numbers: LeagueNumbers | None = None
+        """Of the measured summary of now, once it is known."""
+        self._decisions: int | None = None
         self._losses = LossCount()
         self._skills = OpenSkillTable(seats=min(self.league.seats_per_team))
         self._saved = 0
         """The last row in the saved fold."""
+        self._saved_numbers: LeagueNumbers | None = None
+        """In the saved fold."""
         self._load()
 
     @cached_property
@@ -302,14 +318,18 @@ class RunFold:
         self.ledger.fold(self._count, before)
         if self.seen > before:
             self._summaries.clear()
-        if self.seen - self._saved >= max(SAVE_EVERY, self.seen // 10):
+            self._numbers = None
+        # What the first call reads is saved by `close`, with the numbers that are computed until then.
+        if before and self.seen - self._saved >= max(SAVE_EVERY, self.seen // 10):
             self.save()
         return self.seen > before
 
     def save(self) -> None:
         """Save the state beside the ledger, if that can be written: reading a run needs no more than reading."""
         chain = self.ledger.chain_at(self.seen)
-        _ = self.lost  # has to have seen all rows as well
+        if "ended" in self.__dict__:  # otherwise it is as it was loaded
+            self._ended, self._results = (msgspec.msgpack.encode(rows) for rows in (self.ended, self.results))
+        skill, rated_matches = self._skills.save()
         saved = msgspec.msgpack.encode(
             SavedFold(
                 code=_code_digest(),
@@ -318,21 +338,22 @@ class RunFold:
                 chain=chain or b"",
                 digest=self.league.state_digest(),
                 league=self.league.save(),
-                ended=msgspec.Raw(msgspec.msgpack.encode(self.ended)),
-                results=msgspec.Raw(msgspec.msgpack.encode(self.results)),
+                ended=self._ended,
+                results=self._results,
                 changes=self.changes,
                 voids=self.voids,
                 ratings=self.ratings,
                 rate_every=self._rate_every,
                 rate_at=self._rate_at,
                 losses=self._losses.save(),
-                skill=self._skills.save()[0],
-                rated_matches=self._skills.save()[1],
+                skill=skill,
+                rated_matches=rated_matches,
+                numbers=self._numbers,
             )
         )
         with suppress(OSError):
             atomic_write(self._folder.path / FOLD_FILE, blake2b(saved, digest_size=16).digest() + saved, sync=False)
-        self._saved = self.seen
+        self._saved, self._saved_numbers = self.seen, self._numbers
 
     def _load(self) -> None:
         """Go on from the saved state, if it is whole, of this code and experiment, and of rows that the ledger has."""
@@ -346,11 +367,12 @@ class RunFold:
         fits = (saved.code, saved.experiment) == (_code_digest(), self._experiment_digest())
         if not fits or self.ledger.chain_at(saved.row) != saved.chain:
             return
-        league, _ = read_league(self._folder)
-        league.load(saved.league)
-        if league.state_digest() != saved.digest:
+        self.league.load(saved.league)
+        if self.league.state_digest() != saved.digest:
+            self.league, _ = read_league(self._folder)
             return
-        self.league, self.seen, self._saved = league, saved.row, saved.row
+        self.seen = self._saved = saved.row
+        self._numbers = self._saved_numbers = saved.numbers
         self._ended, self._results = saved.ended, saved.results
         self.changes, self.ratings = saved.changes, saved.ratings
         self.voids = Counter(saved.voids)
@@ -362,6 +384,9 @@ class RunFold:
         return blake2b(bytes(self._folder.facts.experiment), digest_size=16).hexdigest()
 
     def close(self) -> None:
+        """Close the ledger. Of a large league, first save what the next reader would have to compute again."""
+        if self.seen >= SAVE_EVERY and (self.seen > self._saved or self._numbers != self._saved_numbers):
+            self.save()
         self.ledger.close()
 
     @classmethod
@@ -372,6 +397,7 @@ class RunFold:
                 return
         with closing(cls(folder)) as fold:
             fold.follow()
+            fold.summary(measured=True)
 
     def require_players(self) -> None:
         if not self.league.players:
@@ -391,8 +417,10 @@ class RunFold:
     @property
     def decisions(self) -> int:
         """That all learning players together have trained on."""
-        now = sum(standing.decisions for standing in self.league.standings.values())
-        return now + self.league.decisions_of_removed
+        if self._decisions is None:
+            now = sum(standing.decisions for standing in self.league.standings.values())
+            self._decisions = now + self.league.decisions_of_removed
+        return self._decisions
 
     @property
     def open_matches(self) -> list[ListedMatch]:
@@ -409,12 +437,17 @@ class RunFold:
     @property
     def lost(self) -> LostMatches:
         """Matches that failed."""
-        return self._losses.follow(self.ledger)
+        return self._losses.lost()
 
     def summary(self, *, measured: bool = False) -> LeagueSummary:
         """`measured` adds the league measures, which take a second in a league of 200."""
         if measured not in self._summaries:
-            self._summaries[measured] = summarise(self.league, measured=measured, with_alpha_rank=measured)
+            known = self._numbers if measured else None
+            self._summaries[measured] = summarise(
+                self.league, measured=measured, with_alpha_rank=measured, numbers=known
+            )
+            if measured:
+                self._numbers = self._summaries[measured].numbers
         return self._summaries[measured]
 
     def players(self, summary: LeagueSummary) -> list[LeaguePlayer]:
@@ -474,12 +507,15 @@ class RunFold:
         self.seen += 1
 
     def _apply(self, event: AnyEvent) -> None:
-        open_before = self.league.matches.open_matches
         match event:
+            case MatchIssued() | MatchLeased():
+                self.league.apply(event)
+                return
             case MatchFinished(result=result):
-                entry = open_before.get(result.match_id)
+                entry = self.league.matches.open_matches.get(result.match_id)
                 self.league.apply(event)
                 assert entry is not None, "the league has accepted the result"
+                self._losses.end(entry.match, None)
                 self.ended.append(ListedMatch.of(entry.match, "finished"))
                 if not entry.stale and not changed_incarnation(result):
                     for (a, b), (wins, draws, losses, _) in pair_counts(entry.match, result).items():
@@ -489,17 +525,25 @@ class RunFold:
                     self._rate()
                 return
             case MatchVoid():
-                entry = open_before.get(event.match_id)
-                self.voids[event.reason.partition(":")[0]] += 1
-                if entry is not None:
-                    self.ended.append(ListedMatch.of(entry.match, "void"))
+                self._end_void(event)
             case RunStarted():
-                self.ended += [ListedMatch.of(entry.match, "void") for entry in open_before.values()]
+                open_before = self.league.matches.open_matches.values()
+                self.ended += [ListedMatch.of(entry.match, "void") for entry in open_before]
             case SettingsChanged():
                 self.changes.append((self.decisions, event))
             case _:
-                pass
+                self._losses.note(event)
         self.league.apply(event)
+        self._decisions = None
+
+    def _end_void(self, event: MatchVoid) -> None:
+        entry = self.league.matches.open_matches.get(event.match_id)
+        self.voids[event.reason.partition(":")[0]] += 1
+        if entry is not None:
+            self.ended.append(ListedMatch.of(entry.match, "void"))
+            self._losses.end(entry.match, event.reason)
+        elif event.reason not in NO_FAULT and (match := self.ledger.match(event.match_id)) is not None:
+            self._losses.end(match, event.reason)  # it was void already when the run started again
 
     def _rate(self) -> None:
         """Add the ratings of now; of too many, every second is kept. Which are kept depends on the ledger alone, not on

@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from ludus.data.records import Match, PlayerAbsent, PlayerRemoved, PlayerReturned
+from ludus.data.records import AnyEvent, Match, PlayerAbsent, PlayerRemoved, PlayerReturned
 from ludus.store.files import StoreError
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
@@ -66,8 +66,6 @@ class LostMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class SavedLosses(msgspec.Struct, frozen=True, kw_only=True):
-    seen: int
-    absences_seen: int
     ended: int
     void: int
     counts: dict[str, int]
@@ -78,7 +76,8 @@ class SavedLosses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LossCount:
-    """Follows a ledger and counts what failed. Games of people are left out: they may leave as they like."""
+    """Counts what failed: it is told every end of a match and every absence, or follows a ledger. Games of people are
+    left out: they may leave as they like."""
 
     def __init__(self, after: int = 0) -> None:
         """`after`: the number of the event after which it begins."""
@@ -96,22 +95,35 @@ class LossCount:
         """Count what is new; return all counts so far."""
         for row, match, void in ledger.ends(self._seen):
             self._seen = row
-            if match.purpose == "human":
-                continue
-            if void is None:
-                self._ended += 1
-                self._finish(match)
-            elif void.reason not in NO_FAULT:
-                self._ended += 1
-                self._fail(match, void.reason)
+            self.end(match, None if void is None else void.reason)
+        last, _ = ledger.position  # before the query: rows up to it are looked at once
+        for row, event in ledger.absences(self._absences_seen):
+            last = max(last, row)
+            self.note(event)
+        self._absences_seen = last
+        return self.lost()
+
+    def end(self, match: Match, void: str | None) -> None:
+        """A match was finished, or is `void` for this reason."""
+        if match.purpose == "human":
+            return
+        if void is None:
+            self._ended += 1
+            self._finish(match)
+        elif void not in NO_FAULT:
+            self._ended += 1
+            self._fail(match, void)
+
+    def note(self, event: AnyEvent) -> None:
+        """An event that is no end of a match."""
+        if isinstance(event, PlayerAbsent):
+            self._absent[event.player] = event.reason
+        elif isinstance(event, PlayerReturned | PlayerRemoved):
+            self._absent.pop(event.player, None)
+
+    def lost(self) -> LostMatches:
         reasons = {self._wording[key]: count for key, count in self._counts.most_common()}
         never = {player: self._why(player, causes) for player, causes in self._failed.items()}
-        for row, event in ledger.absences(self._absences_seen):
-            self._absences_seen = row
-            if isinstance(event, PlayerAbsent):
-                self._absent[event.player] = event.reason
-            elif isinstance(event, PlayerReturned | PlayerRemoved):
-                self._absent.pop(event.player, None)
         return LostMatches(
             void=self._void, ended=self._ended, reasons=reasons, never_finished=never, absent=dict(self._absent)
         )
@@ -127,8 +139,6 @@ class LossCount:
 
     def save(self) -> SavedLosses:
         return SavedLosses(
-            seen=self._seen,
-            absences_seen=self._absences_seen,
             ended=self._ended,
             void=self._void,
             counts=self._counts,
@@ -140,7 +150,6 @@ class LossCount:
 
     def load(self, saved: SavedLosses) -> None:
         """Become what was saved; this count is new."""
-        self._seen, self._absences_seen = saved.seen, saved.absences_seen
         self._ended, self._void = saved.ended, saved.void
         self._counts, self._wording, self._finished = Counter(saved.counts), saved.wording, {*saved.finished}
         self._failed = {player: Counter(causes) for player, causes in saved.failed.items()}
