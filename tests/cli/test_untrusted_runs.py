@@ -6,24 +6,33 @@ Reading such a run executes nothing. Commands that need code refuse what came wi
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import re
 import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from command_line import TINY, Ludus, exit_code
 
 import ludus as front_door
 from ludus.data.records import SettingsChanged
+from ludus.data.replay import INDEX, SUFFIX, decode_replay, encode_replay
 from ludus.evaluation.play.replays import replay_reader
 from ludus.observe.view import RunView
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder
 
 READING = ("league RUN", "league RUN --json", "status RUN", "status RUN --json", "logs RUN", "report RUN",
-           "models list RUN")  # fmt: skip
+           "models list RUN", "doctor RUN", "doctor RUN --json")  # fmt: skip
 EXECUTING = (
     "eval RUN main random --episodes 2",
     "play RUN --terminal",
@@ -40,7 +49,11 @@ EXECUTING = (
     "scale RUN actors=2",
     "league RUN add other --role main",
     "launch slurm kuhn --run RUN --dry-run",
+    "serve RUN",
+    "check RUN",
 )
+NO_RUN = ("clone", "scale", "serve", "check")
+"""Commands that refuse this run for another reason: it was not cloned, has a serial runtime, or is no game."""
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +97,13 @@ PARTS: dict[str, Part] = {
         restart={"$enum": f"{evil}.py:Kind", "name": "A"}
     ),
 }
-WAYS = ("absolute", "relative", "link in", "link out", "copied", "module", "ledger", "request")
+WAYS = ("absolute", "relative", "link in", "link out", "copied", "odd name", "module", "ledger", "request")
 """How the name leads into the folder; all but the first are tried with one part."""
 
 
 def plant(trained: Path, folder: Path, part: str, way: str) -> tuple[Path, Path]:
     """A run with a part that leaves a mark when it is executed, and the place of the mark."""
-    run, mark = folder / "run", folder / "mark"
+    run, mark = folder / ("a run, @1 (old)" if way == "odd name" else "run"), folder / "mark"
     shutil.copytree(trained, run)
     for file, text in {
         "evil.py": f"open({str(mark)!r}, 'w').close()\n",
@@ -146,12 +159,12 @@ def test_a_run_executes_nothing_that_came_with_it(
     (tmp_path / "file.safetensors").write_bytes(b"")
     named = "run" if way == "relative" else str(run)
     for command in READING:
-        code, _, err = ludus(*command.replace("RUN", named).split())
+        code, _, err = ludus(*(word.replace("RUN", named) for word in command.split()))
         assert (code, mark.exists()) == (0, False), f"{command}: {err}"
     for command in EXECUTING:
-        code, out, err = ludus(*command.replace("RUN", named).split())
+        code, out, err = ludus(*(word.replace("RUN", named) for word in command.split()))
         assert (code != 0, mark.exists()) == (True, False), f"{command}: {out}{err}"
-        assert "trust" in err or command.startswith(("clone", "scale")), f"{command}: {err}"
+        assert "trust" in err or command.startswith(NO_RUN), f"{command}: {err}"
     view = RunView(RunFolder.open(run))
     view.look()
     view.follow()
@@ -179,3 +192,171 @@ def test_a_run_without_code_of_its_own_needs_no_trust(ludus: Ludus, trained: Pat
     shutil.copytree(trained, tmp_path / "copy")
     code, _, err = ludus("eval", str(tmp_path / "copy"), "main", "random", "--episodes", "2")
     assert code == 0, err
+
+
+# --- watch, as a command ---
+
+
+def documents_of(run: Path, *names: str) -> dict[str, int]:
+    """Start `ludus watch` as a user does, ask for documents, and end it. Returns the status of each answer."""
+    command = [sys.executable, "-m", "ludus.cli.main", "watch", str(run), "--no-open"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=run, env=environment) as watching:
+        try:
+            assert watching.stdout is not None
+            found = re.search(r":(\d+)/", watching.stdout.readline())
+            assert found is not None
+            return {name: status_of_answer(f"http://127.0.0.1:{found[1]}/{name}") for name in names}
+        finally:
+            watching.terminate()
+
+
+def status_of_answer(address: str) -> int:
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.parametrize(
+    ("part", "way"), [pytest.param(*one, marks=() if one in QUICK[:1] else pytest.mark.slow) for one in MATRIX]
+)
+def test_watching_a_run_executes_nothing_that_came_with_it(trained: Path, tmp_path: Path, part: str, way: str) -> None:
+    run, mark = plant(trained, tmp_path, part, way)
+    hostile_replay(run / "replays", recorded(tmp_path), run, "file")
+    found = documents_of(
+        run, "data/overview", "data/league", "data/matches", "data/player/main", f"replays/file{SUFFIX}"
+    )
+    assert [*found.values()][:4] == [200] * 4
+    assert [*found.values()][4] != 200
+    assert not mark.exists()
+
+
+# --- other files of a folder ---
+
+
+def test_a_field_of_a_built_in_game_executes_nothing(ludus: Ludus, trained: Path, tmp_path: Path) -> None:
+    """Of a run.json that does not say how many seats the game has, so that the game is asked."""
+    run, mark = plant(trained, tmp_path, "game", "absolute")
+    written = json.loads((run / "run.json").read_text())
+    written.pop("game", None)
+    written["experiment"]["game"] = {"type": "ConnectFour", "threats": {"$ref": f"{run}/evil.py:anything"}}
+    (run / "run.json").write_text(json.dumps(written))
+    for command in READING:
+        ludus(*(word.replace("RUN", str(run)) for word in command.split()))
+        assert not mark.exists(), command
+    assert "does not say how many seats" in ludus("league", str(run))[2]
+
+
+def test_the_settings_of_a_cloning_execute_nothing(ludus: Ludus, trained: Path, tmp_path: Path) -> None:
+    run, mark = tmp_path / "run", tmp_path / "mark"
+    shutil.copytree(trained, run)
+    (run / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    facts = {"recipe": "kuhn", "player": "main", "dataset": "data", "digest": "", "outcome": None, "network": []}
+    (run / "cloning.json").write_text(json.dumps({**facts, "settings": {"type": f"{run}/evil.py:Settings"}}))
+    code, _, err = ludus("clone", "--run", str(run), "--resume")
+    assert (code != 0, mark.exists()) == (True, False)
+    assert f"names '{run}/evil.py:Settings' in cloning.json" in err
+    ludus("clone", "--run", str(run), "--resume", "--trust")
+    assert mark.exists(), "it was asked to"
+
+
+# --- replays, datasets and models ---
+
+HOSTILE_REPLAYS: dict[str, Callable[[Path], tuple[str, dict[str, Any]]]] = {
+    "file": lambda evil: (f"{evil}/evil.py:Game", {}),
+    "module": lambda evil: ("evil_module:Game", {}),
+    "module of a library": lambda evil: ("pettingzoo:evil_package.env_v0", {}),
+    "address in a library": lambda evil: (f"gymnasium:{evil}/evil.py:Env", {}),
+    "program of a game": lambda evil: ("gamecore:1v1", {"bridge": f"sh {evil}/evil"}),
+    "interpreter of a game": lambda evil: ("gamecore:1v1", {"python": f"{evil}/evil"}),
+    "option that is code": lambda evil: ("kuhn", {"cards": {"$ref": f"{evil}/evil.py:cards"}}),
+}
+
+
+def recorded(folder: Path) -> Path:
+    """A replay of kuhn."""
+    assert exit_code("record", "kuhn", "random", "random", "--out", str(folder / "good"), "--episodes", "1") == 0
+    return next((folder / "good").glob(f"*{SUFFIX}"))
+
+
+def hostile_replay(target: Path, good: Path, evil: Path, kind: str) -> None:
+    game, options = HOSTILE_REPLAYS[kind](evil)
+    target.mkdir(exist_ok=True)
+    replay = msgspec.structs.replace(decode_replay(good.read_bytes()), game=game, options=options)
+    (target / f"{kind.replace(' ', '_')}{SUFFIX}").write_bytes(encode_replay(replay))
+
+
+def evil_folder(folder: Path) -> tuple[Path, Path]:
+    """A folder with code and a program that leave a mark, and the place of the mark."""
+    evil, mark = folder / "sent", folder / "mark"
+    (evil / "evil_package").mkdir(parents=True)
+    for file in ("evil.py", "evil_module.py", "evil_package/__init__.py", "evil_package/env_v0.py"):
+        (evil / file).write_text(f"open({str(mark)!r}, 'w').close()\n")
+    (evil / "evil").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    (evil / "evil").chmod(0o755)
+    return evil, mark
+
+
+def test_a_replay_chooses_no_code_and_no_program(
+    ludus: Ludus, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil, mark = evil_folder(tmp_path)
+    monkeypatch.syspath_prepend(str(evil))
+    good = recorded(tmp_path)
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    read = replay_reader(RunFolder.open(run))
+    for kind in HOSTILE_REPLAYS:
+        hostile_replay(run / "replays", good, evil, kind)
+        name = f"{kind.replace(' ', '_')}{SUFFIX}"
+        code, _, err = ludus("convert", str(run / "replays" / name), "--out", str(tmp_path / "data"))
+        assert (code != 0, mark.exists()) == (True, False), f"{kind}: {err}"
+        with pytest.raises(ValueError):  # noqa: PT011  the page shows its text
+            read(name)
+        assert not mark.exists(), kind
+    assert ludus("report", str(run))[0] == 0
+    assert not mark.exists()
+
+
+def test_a_dataset_chooses_no_code_and_no_file(ludus: Ludus, tmp_path: Path) -> None:
+    evil, mark = evil_folder(tmp_path)
+    good, data = recorded(tmp_path), tmp_path / "data"
+    assert exit_code("convert", str(good), "--out", str(data), "--quiet") == 0
+    index = json.loads((data / INDEX).read_text())
+    code_address = f"{evil}/evil.py:Part"
+    changes: list[dict[str, Any]] = [
+        {"kind": {**index["kind"], "observation": {"x": {"type": code_address, "$ref": code_address}}}},
+        {"kind": {"type": code_address}},
+        {"columns": [{**index["columns"][0], "file": "../sent/evil.py"}, *index["columns"][1:]]},
+        {"columns": [{**index["columns"][0], "stored": "O"}, *index["columns"][1:]]},
+        {"game": code_address, "settings": {"$ref": code_address}, "format": -1},
+    ]
+    for change in changes:
+        (data / INDEX).write_text(json.dumps({**index, **change}))
+        code, _, err = ludus("clone", str(data), "kuhn", "--run", str(tmp_path / "cloned"), "--steps", "1")
+        assert (code != 0, mark.exists(), "Traceback" in err) == (True, False, False), f"{change}: {err}"
+
+
+class Opens:
+    """Executes when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (str(self._path), "w")
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pth", "model.bin", "model.ckpt", "model.safetensors", "model.npz"])
+def test_a_model_file_executes_nothing(ludus: Ludus, trained: Path, tmp_path: Path, name: str) -> None:
+    mark = tmp_path / "mark"
+    (tmp_path / name).write_bytes(pickle.dumps({"weights": Opens(mark)}))
+    for command in ("import", "pull"):
+        code, _, err = ludus("models", command, str(trained), str(tmp_path / name))
+        assert (code != 0, mark.exists()) == (True, False), err
+    pickle.loads((tmp_path / name).read_bytes())["weights"].close()
+    assert mark.exists(), "it would have"

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 import click
@@ -18,14 +18,17 @@ from rich.live import Live
 from rich.text import Text
 
 from ludus.cli.options import AT_LEAST_0, json_option
+from ludus.config import ConfigError
 from ludus.data.checks import unknown
 from ludus.lookup import open_run
 from ludus.observe.documents import MetricsTable
+from ludus.observe.league_fold import RunFold
 from ludus.observe.lost_matches import LossCount, LostMatches
 from ludus.observe.metrics import TRAIN
-from ludus.observe.overview import concerns_of_metrics
+from ludus.observe.overview import concerns_of_metrics, concerns_of_ratings
 from ludus.observe.run_state import ENDED, gpus, look_at_run, silence, state_without_status, status_document
 from ludus.observe.terminal import add_numbers, can_redraw, new_console, new_table
+from ludus.store.files import StoreError
 from ludus.store.run_control import RunStatus
 from ludus.store.run_folder import RunFolder, RunFolderError
 
@@ -79,7 +82,12 @@ def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches, met
     if lines := lost.lines():
         rows += [Text(), *(Text(line) for line in lines)]
     learners = [name.removesuffix("/entropy") for name in metrics.names if name.endswith("/entropy")]
-    for concern in concerns_of_metrics(metrics, learners, str(folder.path)):
+    concerns = [*concerns_of_metrics(metrics, learners, str(folder.path), status.budget)]
+    with suppress(StoreError, ConfigError, LookupError), closing(RunFold(folder)) as fold:  # run.json may hold anything
+        if fold.is_quick:
+            fold.follow()
+            concerns += concerns_of_ratings(fold.newest_elo, fold.snapshots, metrics)
+    for concern in concerns:
         rows += [Text(), Text(f"warning: {concern.what}: {concern.why}"), Text(f"try:     {concern.advice}")]
     if status.workers:
         rows += [Text(), _workers(status, folder)]

@@ -15,12 +15,12 @@ from ludus.cli.options import COUNT, address_option, code_trust_option, json_opt
 from ludus.cli.train_view import UNREAD, TrainView, style_of
 from ludus.config import ConfigError
 from ludus.experiment import Experiment
-from ludus.league.summary import summarise
+from ludus.league.summary import elo_of, summarise
 from ludus.lookup import open_run, parse_settings
 from ludus.observe.documents import MetricsTable
 from ludus.observe.lost_matches import LossCount
 from ludus.observe.metrics import TRAIN
-from ludus.observe.overview import concerns_of_metrics
+from ludus.observe.overview import concerns_of_metrics, concerns_of_ratings
 from ludus.observe.terminal import league_table, new_console
 from ludus.runtime import rounds
 from ludus.runtime.assemble import exact_report, num_learners
@@ -191,14 +191,19 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool, 
         return
     league = training.league
     opponents, roles = training.experiment.evaluation.opponents, training.experiment.game.spec.role_names
-    console.print(league_table(league, summarise(league), opponents, roles=roles))
+    summary = summarise(league)
+    console.print(league_table(league, summary, opponents, roles=roles))
     if exact is not None:
         console.print("NashConv, exact (what best responses gain, summed over the seats; 0: unbeatable)")
         for what, value in exact.items():
             console.print(f"  {value:.4f}  {what}")
     metrics = MetricsTable(training.folder.metrics / TRAIN)
     metrics.follow()
-    concerns = concerns_of_metrics(metrics, [*league.standings], str(training.folder.path))
+    snapshots = {player: league.candidates.history_of(player) for player in league.standings}
+    concerns = [
+        *concerns_of_metrics(metrics, [*snapshots], str(training.folder.path), training.experiment.budget),
+        *concerns_of_ratings(elo_of(summary), snapshots, metrics),
+    ]
     for line in (*lost.lines(), *(f"warning: {one.what}: {one.why}; {one.advice}" for one in concerns)):
         console.print(line, markup=False, soft_wrap=True)
     path = training.folder.path

@@ -51,6 +51,13 @@ def read(data: Any) -> Any:
     return _decode(data, "", _unread_component)
 
 
+def is_plain(data: Any) -> bool:
+    """Whether encoded data is of plain values alone: `decode` then imports nothing for it."""
+    if isinstance(data, dict):
+        return all(not str(key).startswith("$") and key != TYPE_TAG and is_plain(item) for key, item in data.items())
+    return all(map(is_plain, data)) if isinstance(data, list | tuple) else True
+
+
 def code_named_by(data: Any) -> list[str]:
     """What an encoded tree names that is not Ludus' own and that would be executed: addresses of code, interpreters
     of games, and commands of bots."""
@@ -63,6 +70,8 @@ def _is_foreign(field: str, text: str) -> bool:
         return True
     if field in (TYPE_TAG, OTHER_TYPE_TAG):
         return find_public(text) is None
+    if field in _CODE_TAGS:
+        return not text.startswith("ludus.")
     if field in _LIBRARY_FIELDS and ":" in text:
         return True
     return text.startswith(_COMMAND) or (_is_code(text) and not text.startswith("ludus."))
@@ -194,7 +203,7 @@ def _decode_enum(data: dict[str, Any], path: str, component: _Builder) -> Any:
 
 _Builder = Callable[[str, Mapping[str, Any], str], Any]
 """Makes a component from the name of its class, its encoded fields and its path."""
-_CODE = re.compile(r"[^\s:#@]+:[A-Za-z_][\w.]*")
+_CODE = re.compile(r"[^:]+:[A-Za-z_][\w.]*")  # a path may hold any character
 _COMMAND = "program:"  # begins the address of a bot that is another program
 _LIBRARY_FIELDS = ("id", "env", "name")  # with a colon, the name that a library is given may be the address of code
 _CODE_TAGS = ("$enum", "$ref")  # tags that name code

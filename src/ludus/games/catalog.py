@@ -68,6 +68,15 @@ class Adapter:
     """What of the user's own its games are played with, beside the library."""
     critic_state: bool = False
     """Whether its games have the option `critic_state`, which shows critics the whole state."""
+    packages: tuple[str, ...] = ()
+    """First words of the names that came with the library. Others would import a module of anybody's; empty: none."""
+    programs: tuple[str, ...] = ()
+    """Options that name a program to start, or a server to reach."""
+
+    def is_data(self, name: str, options: Mapping[str, Any]) -> bool:
+        """Whether a file that nobody trusts may choose this name and these options."""
+        own = not self.packages or name.partition(".")[0] in self.packages
+        return own and not any(options.get(option) for option in self.programs)
 
 
 ADAPTERS: Mapping[str, Adapter] = {
@@ -105,6 +114,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         description="Any PettingZoo environment with discrete actions, agents in turn or all at once.",
         spelling="ludus.games.adapters.pettingzoo_library:own_spelling",
         critic_state=True,
+        packages=("atari", "butterfly", "classic", "mpe", "mpe2", "sisl"),
     ),
     "multi_atari": Adapter(
         source="ludus.games.adapters.pettingzoo_atari:MultiAtari",
@@ -132,6 +142,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         example="fightingice",
         description="FightingICE: two fighters in real time. Needs the game itself, running.",
         needs="the game itself, running",
+        programs=("host",),
     ),
     "gamecore": Adapter(
         source="ludus.games.adapters.gamecore:Gamecore",
@@ -142,6 +153,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         description="Honor of Kings, 1v1 and 3v3. Not tried with the game; `server=stand_in` has rules of our own.",
         needs="a gamecore server of yours, or server=stand_in",
         critic_state=True,
+        programs=("python", "bridge", "server"),
     ),
     "pysc2": Adapter(
         source="ludus.games.adapters.pysc2:PySC2",

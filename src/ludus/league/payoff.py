@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 import numpy as np
@@ -243,7 +243,7 @@ class Payoff:
     def _set_tables(self, wins: Floats, draws: Floats, margins: Floats) -> None:
         self._wins, self._draws, self._margins = wins, draws, margins
         # Flat views of the tables: a single cell is read and written faster than by an index of the array.
-        self._flat = memoryview(wins.reshape(-1)), memoryview(draws.reshape(-1)), memoryview(margins.reshape(-1))
+        self._flat = tuple(cast("memoryview[float]", table.reshape(-1).data) for table in self._tables)
 
     @property
     def _tables(self) -> tuple[Floats, Floats, Floats]:

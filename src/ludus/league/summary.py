@@ -91,6 +91,15 @@ def summarise(
     )
 
 
+def elo_of(summary: LeagueSummary) -> dict[str, tuple[float, float]]:
+    """Elo and its standard error, of the players that have one."""
+    return {
+        one.player: (one.elo, one.standard_error)
+        for one in summary.ratings
+        if one.elo is not None and one.standard_error is not None
+    }
+
+
 def ranked(summary: LeagueSummary) -> list[list[tuple[Player, Rating]]]:
     """Players by Elo, best first, in groups that can be compared: live weights, then averaged ones, because an average
     over many versions plays differently. Bots rank among the averaged players, if there are any."""

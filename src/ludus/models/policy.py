@@ -225,6 +225,12 @@ class WeightAverage:
         """Copies by name, like `weights_of`; before the first update, the weights at construction."""
         return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in self._average.items()}
 
+    @torch.no_grad()
+    def copy_to(self, policy: Policy) -> None:
+        """Give the averaged weights to a copy of the policy."""
+        for name, tensor in policy.state_dict().items():
+            tensor.copy_(self._average[name])
+
     def state(self) -> Tree:
         """The state that `load` needs to continue."""
         averages = {_PREFIX + name: array for name, array in self.weights().items()}

@@ -20,6 +20,7 @@ import ludus.data.records
 import ludus.league.league
 import ludus.observe.lost_matches
 from ludus.config import apply_encoded, apply_read, decode, read
+from ludus.config.encoding import is_plain
 from ludus.data.records import (
     AnyEvent,
     Match,
@@ -52,6 +53,8 @@ _OPPONENTS = ("evaluation", "evaluation.opponents")
 FOLD_FILE = "league.fold"
 SAVE_EVERY = 5_000
 """Rows that a saved fold may lack; in a large ledger it may lack a tenth."""
+QUICK_ROWS = 30_000
+"""Rows that are folded in below a second."""
 POINTS = 48
 """Ratings over time have between this number and twice as many points, evenly spaced."""
 
@@ -105,8 +108,9 @@ def _seats_per_team(folder: RunFolder, experiment: dict[str, Any]) -> tuple[int,
     """As `run.json` says; of a folder that does not say it, the game is asked if it is built in."""
     if folder.facts.game is not None:
         return folder.facts.game.seats_per_team
-    public = find_public(str(experiment["game"].get("type", "")))
-    if public is None or not public.address.startswith(_BUILT_IN):
+    fields = dict(experiment["game"])
+    public = find_public(str(fields.pop("type", "")))
+    if public is None or not public.address.startswith(_BUILT_IN) or not is_plain(fields):
         raise RunFolderError(f"{folder.path / 'run.json'} does not say how many seats the teams of its game have")
     game: GameSpec = decode(experiment["game"]).spec
     return tuple(len(seats) for seats in game.seats_of_team)
@@ -421,6 +425,22 @@ class RunFold:
             now = sum(standing.decisions for standing in self.league.standings.values())
             self._decisions = now + self.league.decisions_of_removed
         return self._decisions
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether `follow` takes below a second."""
+        return self.ledger.position[0] - self.seen <= QUICK_ROWS
+
+    @property
+    def newest_elo(self) -> dict[str, tuple[float, float]]:
+        """As the ratings over time last had it, which takes no time."""
+        return self.ratings[-1].elo if self.ratings else {}
+
+    @property
+    def snapshots(self) -> dict[str, tuple[str, ...]]:
+        """Of each learning player, oldest first."""
+        candidates = self.league.candidates
+        return {player: candidates.history_of(player) for player in self.league.standings}
 
     @property
     def open_matches(self) -> list[ListedMatch]:

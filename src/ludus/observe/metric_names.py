@@ -60,6 +60,7 @@ METRICS = (
     Metric("PLAYER/entropy", "nats", "How undecided the policy is; 0: always the same action. AlphaStar: shares."),
     Metric("PLAYER/entropy.HEAD", "share of the most", "By head, where it is in use."),
     Metric("PLAYER/kl", "nats", "How far the policy moved from the one that acted."),
+    Metric("PLAYER/average_kl", "nats", "Distance of the averaged policy from the live one; every tenth update."),
     Metric("PLAYER/clip_fraction", "share", "Of decisions whose ratio was clipped."),
     Metric("PLAYER/clip_fraction.HEAD", "share", "The same by group of heads."),
     Metric("PLAYER/explained_variance", "share", "Of the returns, by the value; 1: perfect, 0: a constant."),

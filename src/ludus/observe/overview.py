@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ludus.league.players import Standing
-from ludus.observe.documents import Concern, LearnerLine, MetricsTable, Overview, Series
-from ludus.observe.league_fold import Counts, RatingPoint
+from ludus.observe.documents import Concern, Floats, LearnerLine, MetricsTable, Overview, Series
+from ludus.observe.league_fold import Counts
 from ludus.observe.league_page import curves_of
 from ludus.observe.lost_matches import NO_FAULT, shortened
-from ludus.observe.progress import NEAR_ZERO
+from ludus.observe.progress import FAR_APART, NEAR_ZERO
 from ludus.observe.run_state import ENDED, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder
@@ -137,29 +137,29 @@ def _kind(encoded: Any) -> str:
 
 FEWEST_ROWS = 10
 """Fewer rows of metrics say nothing about where they go."""
-COLLAPSED = 0.1
+COLLAPSED = 0.05
 """Share of the initial entropy below which it counts as collapsed."""
+EARLY = 1 / 3
+"""Share of the budget after which a policy may have made up its mind."""
+SURE = 0.25
+"""Share of the initial entropy below which a policy hardly explores."""
+OVERSHOOTS = 0.01
+"""Policy loss of PPO above which updates make the policy worse: without any step it would be 0. docs/running.md"""
+STILL = 5
+"""Snapshots in a row whose ratings do not differ."""
 MANY_VOIDS = 0.05
 FEWEST_VOIDS = 10
 MANY_STALE = 0.2
-FEWEST_POINTS = 12
 LONG_WAIT_S = 30.0
 """A service that has waited no longer for a node may have been about to start."""
 
 
-def concerns_of_metrics(metrics: MetricsTable, learners: Sequence[str], run: str) -> Iterator[Concern]:
+def concerns_of_metrics(
+    metrics: MetricsTable, learners: Sequence[str], run: str, budget: int | None = None
+) -> Iterator[Concern]:
+    """`budget`: decisions; None: unknown."""
     for player in learners:
-        entropy = metrics.column(f"{player}/entropy")
-        entropy = entropy[np.isfinite(entropy)]
-        if len(entropy) >= FEWEST_ROWS:
-            first, last = float(entropy[:5].mean()), float(entropy[-5:].mean())
-            if last < max(COLLAPSED * first, NEAR_ZERO):
-                yield Concern(
-                    what=f"entropy of {player} has collapsed",
-                    why=f"{last:.3g} is left of {first:.3g}: it nearly always does the same",
-                    advice=f"more entropy bonus (`ludus set {run} algorithm.entropy=0.02`) or a smaller "
-                    "learning rate; if it wins all the same, it has just learned the game",
-                )
+        yield from _concerns_of_policy(metrics, player, run, budget)
         skipped, refused = (metrics.latest(f"{player}/{name}", 0.0) for name in ("skipped", "refused"))
         if skipped or refused:
             yield Concern(
@@ -177,6 +177,57 @@ def concerns_of_metrics(metrics: MetricsTable, learners: Sequence[str], run: str
                 why=f"{lost:,.0f} decisions were too old or found the buffer full",
                 advice="fewer actors, a larger learner.max_lag, or a faster learner",
             )
+
+
+def _concerns_of_policy(metrics: MetricsTable, player: str, run: str, budget: int | None) -> Iterator[Concern]:
+    known = _entropy(metrics, player)
+    if known is not None:
+        decisions, entropy = known
+        first, last = float(entropy[:5].mean()), float(entropy[-5:].mean())
+        low = np.flatnonzero(_running_mean(entropy) < COLLAPSED * first)
+        early = len(low) > 0 and (budget is None or decisions[low[0]] < EARLY * budget)
+        if last < NEAR_ZERO or (early and last < COLLAPSED * first):
+            when = f" after {decisions[low[0]]:,.0f} decisions" if len(low) else ""
+            yield Concern(
+                what=f"entropy of {player} has collapsed",
+                why=f"{last:.3g} is left of {first:.3g}{when}: it nearly always does the same",
+                advice=f"more entropy bonus (`ludus set {run} algorithm.entropy=0.02`) or a smaller "
+                "learning rate; if it wins all the same, it has just learned the game",
+            )
+    loss, clipped = metrics.column(f"{player}/policy_loss"), metrics.column(f"{player}/clip_fraction")
+    loss = loss[np.isfinite(loss) & np.isfinite(clipped)][-FEWEST_ROWS:]  # clipped: of PPO, whose loss can be judged
+    if len(loss) == FEWEST_ROWS and (worse := float(np.median(loss))) > OVERSHOOTS:
+        yield Concern(
+            what=f"updates of {player} overshoot",
+            why=f"its policy loss is {worse:+.2g}: after the gradient steps of an update the policy does worse on the "
+            "batch than before them",
+            advice=f"a smaller learning rate (`ludus set {run} learner.learning_rate=0.0003`), fewer learner.epochs, or "
+            "larger batches",
+        )
+    apart = metrics.column(f"{player}/average_kl")
+    apart = apart[np.isfinite(apart)][-5:]
+    if len(apart) == 5 and (distance := float(np.median(apart))) > FAR_APART:
+        yield Concern(
+            what=f"live and averaged weights of {player} play differently",
+            why=f"{distance:.2g} nats apart (`average_kl`): each update changes the policy so much that its average, "
+            "which snapshots may show, is another player",
+            advice=f"a smaller learning rate (`ludus set {run} learner.learning_rate=0.0003`), or a smaller "
+            "learner.average_decay",
+        )
+
+
+def _entropy(metrics: MetricsTable, player: str) -> tuple[Floats, Floats] | None:
+    """(decisions, entropy) of the rows that have it; None if they are too few to say anything."""
+    entropy = metrics.column(f"{player}/entropy")
+    there = np.isfinite(entropy)
+    return (metrics.column("decisions")[there], entropy[there]) if there.sum() >= FEWEST_ROWS else None
+
+
+def _running_mean(values: Floats, width: int = 5) -> Floats:
+    """Of up to `width` values until each."""
+    sums = np.cumsum(values)
+    sums[width:] -= sums[:-width].copy()
+    return np.asarray(sums / np.minimum(np.arange(1, len(values) + 1), width))
 
 
 def concerns_of_matches(
@@ -259,22 +310,24 @@ def concerns_of_status(
             )
 
 
-def concerns_of_ratings(points: Sequence[RatingPoint], learners: Sequence[str]) -> Iterator[Concern]:
-    """A rating that has not risen for the last third of the run."""
-    if len(points) < FEWEST_POINTS:
-        return
-    for player in learners:
-        known = [point.elo[player] for point in points if player in point.elo]
-        if len(known) < FEWEST_POINTS:
+def concerns_of_ratings(
+    elo: Mapping[str, tuple[float, float]], snapshots: Mapping[str, Sequence[str]], metrics: MetricsTable
+) -> Iterator[Concern]:
+    """Snapshots that no longer get better, of a policy that hardly tries anything new. A policy that still explores may
+    be at an equilibrium, where all ratings are equal. `elo`: with its standard error; `snapshots`: of each learning
+    player, oldest first."""
+    for player, own in snapshots.items():
+        known, newest = _entropy(metrics, player), [elo[one] for one in own if one in elo][-STILL:]
+        if known is None or len(newest) < STILL or len(own) <= STILL:
             continue
-        third = len(known) // 3
-        earlier = float(np.mean([elo for elo, _ in known[-2 * third : -third]]))
-        later = float(np.mean([elo for elo, _ in known[-third:]]))
-        if later - earlier <= known[-1][1]:
+        first, last = float(known[1][:5].mean()), float(known[1][-5:].mean())
+        gain = max(value for value, _ in newest[1:]) - newest[0][0]
+        error = 2 * float(np.hypot(newest[0][1], newest[-1][1]))
+        if gain <= error and last < SURE * first:
             yield Concern(
-                what=f"the rating of {player} stalls",
-                why=f"Elo {later:+.0f} in the last third of the run, {earlier:+.0f} in the third before: "
-                f"no more than the error of {known[-1][1]:.0f}",
-                advice="a smaller learning rate, a larger model, or exploiters; the league shows whom it "
-                "loses to. It may also be as strong as it can get",
+                what=f"the snapshots of {player} no longer get better",
+                why=f"the best of the last {STILL} is {gain:+.0f} Elo from the oldest of them, within the error of "
+                f"{error:.0f}, and {last / first:.0%} of the first entropy is left",
+                advice="more entropy bonus (algorithm.entropy), a smaller learning rate, or exploiters; the league "
+                "shows whom it loses to. It may also be as strong as it can get",
             )

@@ -234,8 +234,8 @@ class RunView:
     def _glanced(self, fold: RunFold) -> LeagueGlance:
         standings = fold.league.standings
         concerns = [*concerns_of_matches(fold.counts, fold.voids, fold.league.absent, self._run)]
-        if self.is_live:
-            concerns += concerns_of_ratings(fold.ratings, [*standings])
+        with self._front:
+            concerns += concerns_of_ratings(fold.newest_elo, fold.snapshots, self._metrics)
         return LeagueGlance(
             counts=fold.counts, decisions=fold.decisions, learners=(*standings.values(),), concerns=(*concerns,)
         )
@@ -244,7 +244,7 @@ class RunView:
         learners = [one.player.id for one in self._glance.learners]
         found = [
             *concerns_of_status(self._status, time.time(), self._faults, self._run),
-            *concerns_of_metrics(self._metrics, learners, self._run),
+            *concerns_of_metrics(self._metrics, learners, self._run, self._experiment.get("budget")),
         ]
         if self._why_no_league:
             found.append(

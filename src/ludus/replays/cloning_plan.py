@@ -209,7 +209,7 @@ def plan_resumed(run: str | None, dataset: str | None, wish: CloningRequest) -> 
         if path in own:
             raise ConfigError(f"{path} stays as it is in {folder.path}: what was trained on must not be measured")
     experiment = apply_overrides(load_experiment(folder), others)
-    before = decode(msgspec.json.decode(facts.settings))
+    before = _decoded(folder, facts)
     settings = apply_overrides({OWN: before}, own)[OWN]
     place = dataset or facts.dataset
     episodes = _find_episodes(place, facts.outcome)
@@ -222,6 +222,15 @@ def plan_resumed(run: str | None, dataset: str | None, wish: CloningRequest) -> 
         settings = _with_budget(settings, wish, training.num_decisions, own)
     facts = msgspec.structs.replace(facts, dataset=place)
     return replace(_plan(experiment, settings, facts, episodes), folder=folder)
+
+
+def _decoded(folder: RunFolder, facts: CloningFacts) -> CloningSettings:
+    """Settings of a cloning before. `load_experiment` has looked at `run.json`, and this is another file."""
+    written = msgspec.json.decode(facts.settings)
+    folder.require_own_code_in(written, _FILE)
+    if not isinstance(settings := decode(written), CloningSettings):
+        raise RunFolderError(f"{folder.path / _FILE} is damaged: its settings are {type(settings).__name__}")
+    return settings
 
 
 def _plan(

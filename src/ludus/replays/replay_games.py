@@ -15,7 +15,7 @@ import msgspec
 
 from ludus.config import ConfigError, apply_overrides, decode, encode
 from ludus.config.annotations import UnknownPathError
-from ludus.config.conversion import TYPE_TAG
+from ludus.config.encoding import is_plain
 from ludus.data.addresses import address_of
 from ludus.data.replay import SUFFIX, Replay, ReplayError, decode_replay, encode_replay
 from ludus.games import builtin
@@ -84,7 +84,7 @@ def game_address(source: GameSource) -> tuple[str, dict[str, Any]]:
 def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> GameSource:
     """Make the game that a replay names. Raises ValueError unless the game came with Ludus or is the `trusted`
     one: a file must not choose which code runs."""
-    if not _is_plain(replay.options):
+    if not is_plain(replay.options):
         raise ValueError(f"its options for {replay.game} are not plain values")
     prefix, _, name = replay.game.partition(":")
     adapter = ADAPTERS.get(prefix)
@@ -93,7 +93,7 @@ def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> Gam
     own = trusted if trusted is not None and game_address(trusted)[0] == replay.game else None
     known = [entry.address for entry in list_games() if entry.library is None]
     # With a colon, the name that a library is given may be the address of any code.
-    of_library = adapter is not None and ":" not in name
+    of_library = adapter is not None and ":" not in name and adapter.is_data(name, replay.options)
     if not (own is not None or of_library or replay.game in known):
         raise ValueError(f"it is of {replay.game}, which did not come with ludus: name it with --game if you trust it")
     try:
@@ -127,15 +127,6 @@ def _options(source: GameSource) -> dict[str, Any]:
         return {}
     written = encode(made)
     return {field.name: written[field.name] for field in fields(made) if field.init}
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value contains no address of code."""
-    if isinstance(value, dict):
-        return all(not str(key).startswith("$") and key != TYPE_TAG and _is_plain(item) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return all(_is_plain(item) for item in value)
-    return True
 
 
 def line_ups(num_teams: int, players: Sequence[str], all_pairs: bool) -> list[tuple[str, ...]]:

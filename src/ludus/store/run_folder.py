@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -188,16 +189,23 @@ class RunFolder:
     def require_own_code(self) -> None:
         """Raises `UntrustedCode` if the run names code, a program or a folder that lies inside of a run folder. A
         folder that somebody has sent would otherwise bring what it executes along."""
-        if self.trusted:
-            return
-        for text, where in self._named_texts():
-            found = _inside_run(text, self.path)
-            if found is not None:
-                raise UntrustedCode(
-                    f"{self.path} names {text[:200]!r} in {where}, and {found} lies inside a run folder: it would be "
-                    "executed. If you trust whoever made the folder, add --trust "
-                    "(in Python: trust=True)"
-                )
+        if not self.trusted:
+            for text, where in self._named_texts():
+                self._require_outside(text, where)
+
+    def require_own_code_in(self, content: object, where: str) -> None:
+        """The same for the content of another file of the folder."""
+        if not self.trusted:
+            for text in _texts(content):
+                self._require_outside(text, where)
+
+    def _require_outside(self, text: str, where: str) -> None:
+        if (found := _inside_run(text, self.path)) is not None:
+            raise UntrustedCode(
+                f"{self.path} names {text[:200]!r} in {where}, and {found} lies inside a run folder: it would be "
+                "executed. If you trust whoever made the folder, add --trust "
+                "(in Python: trust=True)"
+            )
 
     def _named_texts(self) -> Iterator[tuple[str, str]]:
         """All texts of the experiment, of later changes in the ledger, and of changes that wait, with their place."""
@@ -361,7 +369,7 @@ def _inside_run(text: str, run: Path) -> Path | None:
     command that holds a program in itself lies in `run.json`."""
     if text.startswith("program:") and _INLINE.search(text):
         return run / _RUN_FILE
-    for word in {text, *text.split(), *re.split(r"""[\s:=,;|&<>()'"`]""", text)}:
+    for word in {text, *_address_parts(text), *text.split(), *re.split(r"""[\s:=,;|&<>()'"`]""", text)}:
         if word and word not in (*_SUBFOLDERS, "requests") and "\0" not in word:
             with suppress(OSError, ValueError, RuntimeError, ImportError):
                 path = Path(word).expanduser()
@@ -374,6 +382,15 @@ def _inside_run(text: str, run: Path) -> Path | None:
                         if place is not None and os.path.lexists(place) and _lies_in_run(Path(place), run):
                             return Path(place)
     return None
+
+
+def _address_parts(text: str) -> list[str]:
+    """The places that the address of code and a command name, whatever characters their paths hold."""
+    try:
+        words = shlex.split(text.partition(":")[2])
+    except ValueError:  # a quotation mark without its end
+        words = []
+    return [text.rpartition(":")[0], text.partition(":")[2], *words, *(word.partition("=")[2] for word in words)]
 
 
 def _lies_in_run(path: Path, run: Path) -> bool:

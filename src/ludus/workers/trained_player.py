@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ludus.algorithms import losses
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.cloning import unroll_leniently
 from ludus.algorithms.teacher import LOG_RATIO, TEACHER, apply_recomputed, is_recomputed, recomputed_columns
@@ -23,6 +25,7 @@ from ludus.data.schedules import at
 from ludus.data.trees import Array, Tree, under
 from ludus.models.policy import (
     Policy,
+    Unrolled,
     WeightAverage,
     find_device,
     join_kinds,
@@ -54,6 +57,10 @@ SMALLEST_START = 0.25
 """The least root mean square that growth is measured from: a network may begin with zeros."""
 PROBED_ROWS = 64
 """Decisions of a batch that the network is tried on after an update."""
+COMPARED_EVERY = 10
+"""Updates between two comparisons of live and averaged weights."""
+MOST_LOG_RATIO = 5.0
+"""Of the averaged to the live probability of an action, so that one decision does not outweigh all others."""
 SAME = 1e-6
 """Relative difference below which two values differ by rounding alone."""
 
@@ -101,6 +108,8 @@ class TrainedPlayer:
         """Decisions not trained on because the weights that made them were too old."""
         self.refused = 0
         """Decisions not trained on because their trajectory held a NaN or an infinity."""
+        self._average_kl: list[float] = []
+        """Of the update under way, by kind of seat, where live and averaged weights were compared."""
         self.after_gradient_step: Callable[[], None] = lambda: None
         """A heartbeat: called during an update, which may take minutes."""
 
@@ -143,15 +152,31 @@ class TrainedPlayer:
             if not self._size <= limit:  # also if it is no number
                 raise Diverged(f"the weights of {self.player} {how} from a mean size of {than:.3g} to {self._size:.3g}")
         for kind, batch in prepared.items():
-            if wrong := self._find_wrong_outputs(kind, self._probed(batch)):
+            probed = self._probed(batch)
+            if not len(probed.valid):
+                continue
+            with torch.no_grad():
+                unrolled = unroll_leniently(self.policies[kind], probed)  # a clone is shown illegal actions, too
+            if wrong := self._find_wrong_outputs(probed, unrolled):
                 raise Diverged(f"an update {rate} has spoilt the network of {self.player}: {wrong}")
+            if self.step % COMPARED_EVERY == 0 and self._averages[kind].num_updates >= COMPARED_EVERY:
+                self._average_kl.append(self._distance_of_average(kind, probed, unrolled))
 
     @torch.no_grad()
-    def _find_wrong_outputs(self, kind: int, batch: Batch) -> str | None:
+    def _distance_of_average(self, kind: int, batch: Batch, live: Unrolled) -> float:
+        """KL of the averaged policy from the live one, on probed decisions of a batch."""
+        self._averages[kind].copy_to(self._averaged[kind])
+        averaged = unroll_leniently(self._averaged[kind], batch)
+        log_ratio = (averaged.log_prob - live.log_prob)[batch.valid]
+        return float(losses.approximate_kl(log_ratio.clamp(max=MOST_LOG_RATIO)).mean())
+
+    @cached_property
+    def _averaged(self) -> tuple[Policy, ...]:
+        """Policies for averaged weights."""
+        return tuple(_frozen_copy(policy) for policy in self.policies)
+
+    def _find_wrong_outputs(self, batch: Batch, unrolled: Unrolled) -> str | None:
         valid = batch.valid
-        if not len(valid):
-            return None
-        unrolled = unroll_leniently(self.policies[kind], batch)  # a clone is shown illegal actions, too
         values = unrolled.value[valid]
         if not (torch.isfinite(values).all() and torch.isfinite(unrolled.log_prob[valid]).all()):
             return "its outputs are not finite"
@@ -182,6 +207,9 @@ class TrainedPlayer:
         names = dict.fromkeys(name for statistics in taken for name in statistics)
         statistics: dict[str, float] = {"gradient_steps": len(taken)}
         statistics |= {name: fmean(one[name] for one in taken if name in one) for name in names}
+        if self._average_kl:
+            statistics["average_kl"] = fmean(self._average_kl)
+            self._average_kl = []
         statistics["learning_rate"] = at(self.config.learning_rate, progress)
         statistics |= lags(seen, self.step, self.config.lag)
         if self.is_value_only:
