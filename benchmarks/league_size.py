@@ -5,6 +5,8 @@ the evaluator and the controller on it as a run would use them. Nothing is train
 
 python benchmarks/league_size.py                                     200 players, 20,000 results
 python benchmarks/league_size.py --players 50 --results 1000         to see that it runs; writes no report
+python benchmarks/league_size.py --opening --results 100000 --before ../old/src
+                                                                     `ludus league` alone, beside another tree
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +28,7 @@ from pathlib import Path
 import numpy as np
 from _report import parser, write
 
+import ludus
 from ludus.config import encode
 from ludus.data.records import (
     AnyEvent,
@@ -263,11 +267,51 @@ def showing(run: RunFolder, *options: str) -> list[str]:
     return [f"{taken[0]:.2f}", f"{min(taken[1:]):.2f}"]
 
 
+def opening(run: Path, source: Path, *options: str) -> tuple[float, float]:
+    """CPU seconds (user) of `ludus league` of a source tree: without a saved fold, and the least of five with one."""
+    (run / FOLD_FILE).unlink(missing_ok=True)
+    taken = []
+    for _ in range(6):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        program = [sys.executable, "-m", "ludus.cli.main", "league", str(run), *options]
+        environment = {**os.environ, "PYTHONPATH": str(source)}
+        subprocess.run(program, check=True, stdout=subprocess.DEVNULL, env=environment)
+        taken.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+    return taken[0], min(taken[1:])
+
+
+def write_openings(run: Path, before: Path | None, results: int) -> None:
+    here = Path(ludus.__file__).parents[1]
+    rows = []
+    for options in (("--json",), ()):
+        new = opening(run, here, *options)
+        old = (float("nan"),) * 2 if before is None else opening(run, before.resolve(), *options)
+        for what, mine, other in zip(("the first time", "again, with the saved fold"), new, old, strict=True):
+            rows.append(
+                [" ".join(("ludus league", *options)), what, f"{other:.2f}", f"{mine:.2f}", f"{other / mine:.1f}"]
+            )
+    write(
+        "league_opening",
+        f"Opening a league of {results:,} results",
+        [("CPU seconds of the whole command, imports included", ["command", "when", "before", "now", "ratio"], rows)],
+        facts={"command": f"`python benchmarks/league_size.py --opening --results {results} --before ../old/src`"},
+        keep=results == 100_000 and before is not None,
+    )
+
+
 def main() -> None:
     options = parser(__doc__)
+    options.add_argument("--opening", action="store_true", help="Measure `ludus league` alone.")
+    options.add_argument("--before", type=Path, help="With --opening: src of another tree, measured beside this one.")
+    options.add_argument("--run", type=Path, help="With --opening: a league planted before, to save the time.")
     options.add_argument("--players", type=int, default=200)
     options.add_argument("--results", type=int, default=20_000)
     chosen = options.parse_args()
+    if chosen.opening:
+        with tempfile.TemporaryDirectory() as name:
+            run = chosen.run or make_run(Path(name) / "run", presets.pfsp(), chosen.players, chosen.results).path
+            write_openings(run, chosen.before, chosen.results)
+        return
     memory_rows = memory(chosen.players, chosen.results)
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(dir="/dev/shm") as fast:
         choice_rows = []

@@ -9,7 +9,7 @@ from planted_runs import status_of
 
 from ludus.observe.documents import MetricsTable
 from ludus.observe.league_fold import Counts
-from ludus.observe.overview import concerns_of_matches, concerns_of_metrics, concerns_of_status
+from ludus.observe.overview import concerns_of_matches, concerns_of_metrics, concerns_of_ratings, concerns_of_status
 from ludus.observe.progress import troubles
 from ludus.store.run_control import WorkerStatus
 from ludus.store.run_folder import MetricsFile
@@ -39,21 +39,93 @@ def test_a_service_that_has_only_begun_to_wait_is_no_concern() -> None:
         assert len(list(concerns_of_status(status, 1_000.0, (), "runs/a"))) == count
 
 
+def table(path: Path, **columns: list[float]) -> MetricsTable:
+    """Metrics of main, a row per decision."""
+    with MetricsFile(path / "train.jsonl") as file:
+        for number, row in enumerate(zip(*columns.values(), strict=True)):
+            file.append({"decisions": number, **{f"main/{name}": one for name, one in zip(columns, row, strict=True)}})
+    metrics = MetricsTable(path / "train.jsonl")
+    metrics.follow()
+    return metrics
+
+
+def said_of(metrics: MetricsTable, budget: int = 100) -> list[str]:
+    return [one.what for one in concerns_of_metrics(metrics, ["main"], "runs/a", budget)]
+
+
+COLLAPSED = ["entropy of main has collapsed"]
+
+
 @pytest.mark.parametrize(
-    ("entropies", "said"),
+    ("entropies", "budget", "said"),
     [
-        ([1.0] * 12, []),
-        ([1.0] * 6 + [0.05] * 6, ["entropy of main has collapsed"]),
-        ([1e-9] * 12, ["entropy of main has collapsed"]),  # in its first update
+        ([1.0] * 12, 100, []),
+        ([1.0] * 6 + [0.03] * 6, 100, COLLAPSED),
+        ([1.0] * 6 + [0.03] * 60, 100, COLLAPSED),  # and stays so
+        ([1.0] * 6 + [0.03] * 10 + [0.4] * 10, 100, []),  # it has come back
+        ([1.0] * 6 + [0.03] * 6, 12, []),  # at the end it may be sure of itself
+        ([1.0] * 60 + [0.03] * 30, 100, []),
+        ([1e-9] * 12, 100, COLLAPSED),  # in its first update
+        ([1.0] * 90 + [1e-9] * 10, 100, COLLAPSED),  # not one decision in a thousand differs
+        ([1.0, 0.01, 0.01], 100, []),  # too few rows
     ],
 )
-def test_a_policy_that_always_does_the_same_is_named(tmp_path: Path, entropies: list[float], said: list[str]) -> None:
-    with MetricsFile(tmp_path / "train.jsonl") as file:
-        for number, entropy in enumerate(entropies):
-            file.append({"decisions": number, "main/entropy": entropy})
-    metrics = MetricsTable(tmp_path / "train.jsonl")
-    metrics.follow()
-    assert [one.what for one in concerns_of_metrics(metrics, ["main"], "runs/a")] == said
+def test_a_policy_that_always_does_the_same_is_named(
+    tmp_path: Path, entropies: list[float], budget: int, said: list[str]
+) -> None:
+    assert said_of(table(tmp_path, entropy=entropies), budget) == said
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([-0.003] * 30, []),
+        ([-0.003] * 20 + [0.02] * 10, ["updates of main overshoot"]),
+        ([0.02] * 20 + [-0.003] * 10, []),  # no longer
+        ([-0.003, 0.04] * 4 + [-0.003] * 4, []),  # now and then
+        ([0.02] * 9, []),
+    ],
+)
+def test_updates_that_make_a_policy_worse_are_named(tmp_path: Path, losses: list[float], said: list[str]) -> None:
+    clipped = [0.2] * len(losses)
+    assert said_of(table(tmp_path, policy_loss=losses, clip_fraction=clipped)) == said
+
+
+def test_the_policy_loss_of_another_algorithm_says_nothing(tmp_path: Path) -> None:
+    worse = [0.02] * 12
+    assert said_of(table(tmp_path, policy_loss=worse)) == []
+    (tmp_path / "magnet").mkdir()
+    metrics = table(tmp_path / "magnet", policy_loss=worse, clip_fraction=worse, magnet_kl=worse)
+    assert said_of(metrics) == []
+
+
+@pytest.mark.parametrize(("distance", "count", "named"), [(0.3, 9, False), (2.0, 9, True), (2.0, 2, False)])
+def test_live_and_averaged_weights_that_disagree_are_named(
+    tmp_path: Path, distance: float, count: int, named: bool
+) -> None:
+    said = ["live and averaged weights of main play differently"] if named else []
+    assert said_of(table(tmp_path, average_kl=[0.1, *[distance] * count])) == said
+
+
+@pytest.mark.parametrize(
+    ("elo", "left", "named"),
+    [
+        ((0, 300, 500, 510, 505, 508, 503), 0.1, True),
+        ((0, 300, 500, 510, 505, 508, 503), 0.6, False),  # it explores: an equilibrium looks like this
+        ((0, 100, 200, 300, 400, 500, 600), 0.1, False),
+        ((0, 500, 505, 508, 503), 0.1, False),  # too few snapshots
+        ((0, 600, 500, 450, 400, 350, 300), 0.1, True),  # it gets worse
+    ],
+)
+def test_snapshots_that_no_longer_get_better_are_named(
+    tmp_path: Path, elo: tuple[float, ...], left: float, named: bool
+) -> None:
+    metrics = table(tmp_path, entropy=[1.0] * 10 + [left] * 10)
+    names = [f"main.{number}" for number in range(1, len(elo) + 1)]
+    ratings = {name: (float(own), 10.0) for name, own in zip(names, elo, strict=True)}
+    found = [one.what for one in concerns_of_ratings(ratings, {"main": names}, metrics)]
+    assert found == (["the snapshots of main no longer get better"] if named else [])
+    assert list(concerns_of_ratings({}, {"main": names}, metrics)) == []
 
 
 def test_matches_that_are_all_void_are_named() -> None:

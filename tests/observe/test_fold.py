@@ -184,6 +184,8 @@ def test_a_saved_fold_and_the_rest_are_the_same_as_everything_from_row_0(rows: i
     with closing(RunFold(folder)) as fold:
         assert fold.seen >= rows, "it was saved"
         saved = everything(fold)
+    with closing(RunFold(folder)) as fold:
+        assert everything(fold) == saved, "with the numbers that were saved by the one before"
     (folder.path / FOLD_FILE).unlink()
     with closing(RunFold(folder)) as fold:
         assert fold.seen == 0

@@ -22,9 +22,9 @@ from planted_runs import BOTTLENECK, WORKERS, plant, status_of, write_metrics
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, PlayerAdded
 from ludus.observe import view as view_module
 from ludus.observe.documents import MetricsTable, thinned
-from ludus.observe.league_fold import Counts, RatingPoint
+from ludus.observe.league_fold import Counts
 from ludus.observe.league_page import MatchFilter
-from ludus.observe.overview import concerns_of_matches, concerns_of_metrics, concerns_of_ratings
+from ludus.observe.overview import concerns_of_matches, concerns_of_metrics
 from ludus.observe.view import RunView, ViewError
 from ludus.store.run_control import write_status
 from ludus.store.run_folder import RunFolder
@@ -365,18 +365,6 @@ def test_many_voids_are_a_concern_and_those_of_a_stop_are_none() -> None:
     assert "20 of 120 are void, 20 of them for: env_crash" in found.why
     assert list(concerns_of_matches(counts, {"restart": 20, "stopped": 10}, {}, "RUN")) == []
     assert list(concerns_of_matches(Counts(finished=1000), {"env_crash": 20}, {}, "RUN")) == []
-
-
-def test_a_rating_that_no_longer_rises_is_a_concern() -> None:
-    def points(*ratings: float) -> list[RatingPoint]:
-        return [RatingPoint(decisions=at, anchor="random", elo={"main": (elo, 5.0)}) for at, elo in enumerate(ratings)]
-
-    rising = points(*np.linspace(0, 600, 24).tolist())
-    assert list(concerns_of_ratings(rising, ["main"])) == []
-    stalled = points(*[*np.linspace(0, 600, 12).tolist(), *[600.0] * 24])
-    [found] = concerns_of_ratings(stalled, ["main"])
-    assert found.what == "the rating of main stalls"
-    assert list(concerns_of_ratings(stalled[:8], ["main"])) == []
 
 
 def test_silence_of_a_run_that_trains_is_a_concern(tmp_path: Path) -> None:

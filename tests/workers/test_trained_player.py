@@ -83,6 +83,17 @@ def test_an_update_changes_weights_and_counters() -> None:
     assert {"policy_loss", "value_loss", "entropy", "learning_rate", "lag"} <= statistics.keys()
 
 
+def test_every_tenth_update_compares_live_and_averaged_weights() -> None:
+    batches = played()
+    for rate, differs in ((0.0, False), (1e-2, True)):
+        player = new_player(learning_rate=rate)
+        found = {step: player.update(batches, 0.0).get("average_kl") for step in range(31)}
+        assert [step for step, distance in found.items() if distance is not None] == [10, 20, 30]
+        assert all((found[step] or 0.0) > 1e-6 for step in (10, 20, 30)) == differs
+    player.reset(player.weights(), incarnation=1)
+    assert "average_kl" not in player.update(batches, 0.0), "the average has only begun"
+
+
 def test_details_are_measured_in_the_last_pass_only() -> None:
     measured: list[float] = []
 

@@ -16,7 +16,7 @@ from ludus.observe.documents import Concern, Floats, LearnerLine, MetricsTable, 
 from ludus.observe.league_fold import Counts
 from ludus.observe.league_page import curves_of
 from ludus.observe.lost_matches import NO_FAULT, shortened
-from ludus.observe.progress import FAR_APART, NEAR_ZERO
+from ludus.observe.progress import NEAR_ZERO
 from ludus.observe.run_state import ENDED, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder
@@ -145,6 +145,8 @@ SURE = 0.25
 """Share of the initial entropy below which a policy hardly explores."""
 OVERSHOOTS = 0.01
 """Policy loss of PPO above which updates make the policy worse: without any step it would be 0. docs/running.md"""
+FAR_APART = 1.0
+"""KL (nats) of averaged from live weights that healthy trainings do not reach. docs/running.md"""
 STILL = 5
 """Snapshots in a row whose ratings do not differ."""
 MANY_VOIDS = 0.05
@@ -195,14 +197,15 @@ def _concerns_of_policy(metrics: MetricsTable, player: str, run: str, budget: in
                 "learning rate; if it wins all the same, it has just learned the game",
             )
     loss, clipped = metrics.column(f"{player}/policy_loss"), metrics.column(f"{player}/clip_fraction")
-    loss = loss[np.isfinite(loss) & np.isfinite(clipped)][-FEWEST_ROWS:]  # clipped: of PPO, whose loss can be judged
-    if len(loss) == FEWEST_ROWS and (worse := float(np.median(loss))) > OVERSHOOTS:
+    loss = loss[np.isfinite(loss) & np.isfinite(clipped)][-FEWEST_ROWS:]
+    is_ppo = not np.isfinite(metrics.latest(f"{player}/magnet_kl"))
+    if is_ppo and len(loss) == FEWEST_ROWS and (worse := float(np.median(loss))) > OVERSHOOTS:
         yield Concern(
             what=f"updates of {player} overshoot",
             why=f"its policy loss is {worse:+.2g}: after the gradient steps of an update the policy does worse on the "
             "batch than before them",
-            advice=f"a smaller learning rate (`ludus set {run} learner.learning_rate=0.0003`), fewer learner.epochs, or "
-            "larger batches",
+            advice=f"a smaller learning rate (`ludus set {run} learner.learning_rate=0.0003`), fewer learner.epochs, "
+            "or larger batches",
         )
     apart = metrics.column(f"{player}/average_kl")
     apart = apart[np.isfinite(apart)][-5:]

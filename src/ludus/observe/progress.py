@@ -12,8 +12,6 @@ FIRST_S, EVERY_S = 1.0, 5.0
 NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
 NEAR_ZERO = 1e-3
 """Entropy (nats) of a policy that always does the same."""
-FAR_APART = 1.0
-"""KL (nats) of averaged from live weights that healthy trainings do not reach."""
 MANY_VOIDS_IN_A_ROW = 10
 
 
@@ -101,11 +99,6 @@ def troubles(numbers: Mapping[str, float]) -> list[str]:
         f"{name.removesuffix('/entropy')} always does the same (entropy near 0)!"
         for name, entropy in numbers.items()
         if name.endswith("/entropy") and entropy < NEAR_ZERO
-    ]
-    shown += [
-        f"live and averaged weights of {name.removesuffix('/average_kl')} differ!"
-        for name, distance in numbers.items()
-        if name.endswith("/average_kl") and distance > FAR_APART
     ]
     if (void := numbers.get("void_in_a_row", 0)) >= MANY_VOIDS_IN_A_ROW:
         shown.append(f"{void:,.0f} matches in a row void!")
