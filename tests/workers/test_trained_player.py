@@ -367,3 +367,19 @@ def test_a_network_that_never_saw_its_input_goes_on() -> None:
     for _ in range(3):
         player.update(batches, 0.0)
     assert player.step == 3
+
+
+def test_values_of_several_versions_are_no_sign_that_the_network_saw_more() -> None:
+    """In a game that shows every seat the same, a batch has values of weights from before and after an update."""
+    player = new_player(learning_rate=0.01)
+    for _ in range(3):
+        batches = {
+            kind: replace(
+                batch,
+                observation={name: np.zeros_like(one) for name, one in batch.observation.items()},
+                value=np.where(np.arange(batch.value.shape[1]) % 2, batch.value * 0, batch.value * 0 + 0.1),
+            )
+            for kind, batch in played().items()
+        }
+        player.update(batches, 0.0)
+    assert player.step == 3

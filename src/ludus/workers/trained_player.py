@@ -97,6 +97,9 @@ class TrainedPlayer:
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self._size = self._first_size = self._size_of_weights()
         """Of the weights: now, and the largest that training has started from."""
+        self._distinguishes: dict[int, bool] = {}
+        """By kind of seat: whether the network gave different positions different values after its latest update. Values
+        in a batch do not tell it: they may come from several versions of the weights."""
         self.incarnation = 0
         self.step = 0
         self.decisions = 0
@@ -180,8 +183,11 @@ class TrainedPlayer:
         values = unrolled.value[valid]
         if not (torch.isfinite(values).all() and torch.isfinite(unrolled.log_prob[valid]).all()):
             return "its outputs are not finite"
-        if batch.value is not None and _differ(batch.value[valid]) and not _differ(values):
-            return f"it gives every position the value {float(values.flatten()[0]):.3g}, which it did not before"
+        if any(_differ(shown[valid]) for shown in batch.observation.values()):
+            first = batch.value is not None and _differ(batch.value[valid])
+            before, self._distinguishes[kind] = self._distinguishes.get(kind, first), _differ(values)
+            if before and not self._distinguishes[kind]:
+                return f"it gives every position the value {float(values.flatten()[0]):.3g}, which it did not before"
         return None
 
     def _probed(self, batch: Batch) -> Batch:
@@ -339,6 +345,7 @@ class TrainedPlayer:
         load_weights(self.policies, weights)
         self._size = self._size_of_weights()
         self._first_size = max(self._first_size, self._size)
+        self._distinguishes.clear()
         self.optimiser.clear()
         self._averages = tuple(WeightAverage(policy, decay=self.config.average_decay) for policy in self.policies)
         self._copy_live(fixed=False)
@@ -383,6 +390,7 @@ def _spread(index: Tensor, count: int) -> Tensor:
 
 def _differ(values: Tensor) -> bool:
     """Whether values differ by more than rounding."""
+    values = values.double()
     return len(values) > 1 and bool(((values.amax(0) - values.amin(0)) > SAME * values.abs().amax(0)).any())
 
 
