@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import pytest
 from ludus.data.records import ModelId, RunStarted
 from ludus.store.files import BadName, locked
 from ludus.store.run_control import Holder, RunLocked, read_holder
-from ludus.store.run_folder import FORMAT, NewRun, RunFolder, RunFolderError
+from ludus.store.run_folder import FORMAT, NewRun, RunFolder, RunFolderError, UntrustedCode
 
 LOCKER = (
     "import sys; from ludus.store.run_folder import RunFolder\n"
@@ -183,6 +184,81 @@ def test_what_a_dead_creation_left_is_taken_over_or_removed(run: RunFolder, tmp_
         ledger.append([RunStarted(0)])
     with pytest.raises(RunFolderError, match=r"holds other things \(ledger\.db\)"):
         RunFolder.create(run.path, Experiment(), seed=0)
+
+
+def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    """Also if it has files that look like our temporary ones."""
+    (tmp_path / "deep").mkdir()
+    for file in (tmp_path / "letter.txt", tmp_path / "deep" / ".0123456789abcdef.tmp"):
+        file.write_text("mine")
+    with pytest.raises(RunFolderError, match="holds other things"):
+        RunFolder.require_free(tmp_path)
+    assert (tmp_path / "deep" / ".0123456789abcdef.tmp").exists()
+
+
+@pytest.mark.parametrize("name", ["run", "my run", "runs, old", "10:30", "it's", "(1)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RUN/evil.py:Game",
+        "RUN/not there yet.py:Game",
+        "program:QUOTED/evil now",
+        "program:sh QUOTED/evil",
+        "program:QUOTED/ev\\il",
+        "program:QUOTED/ev''il",
+        "program:perl -IQUOTED -Mevil",
+        "program:node --require=QUOTED/evil.js",
+        "program:python -m evil",
+        "program:python -mevil",
+        "program:python logs",
+        "logs:Game",
+        "logs.more:Game",
+        "program:sh -c reboot",
+        "program:python -c'import os'",
+        "program:python -cimport\\ os",
+        "program:perl -e'unlink(shift)'",
+        "program:awk 'BEGIN{system(1)}'",
+        "program:node --eval=1",
+        "program:sh 'unfinished",
+    ],
+)
+def test_no_way_to_name_code_in_a_run_folder_goes_without_trust(
+    text: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    named = text.replace("RUN", str(path)).replace("QUOTED", shlex.quote(str(path)))
+    run = RunFolder.create(path, Experiment(game=named), seed=0, command=())
+    for file in ("evil", "evil.py", "logs/__init__.py"):
+        (path / file).touch()
+    monkeypatch.chdir(path)
+    monkeypatch.syspath_prepend("")
+    run.require_own_code()
+    with pytest.raises(UntrustedCode, match="add --trust"):
+        RunFolder.open(path).require_own_code()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "connect_four",
+        "openspiel:hex",
+        "main:0:12",
+        "logs",
+        "run",
+        "runs/other#main",
+        "program:node bot.js --depth 5 -p 300",
+        "program:python -m http.server",
+        "redis://host:6379/0",
+        "#  #\n" * 100,
+    ],
+)
+def test_a_run_that_names_nothing_of_its_own_needs_no_trust(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RunFolder.create(tmp_path / "run", Experiment(game=text), seed=0, command=())
+    for folder in (tmp_path, tmp_path / "run"):
+        monkeypatch.chdir(folder)
+        RunFolder.open(tmp_path / "run").require_own_code()
 
 
 def test_a_run_is_trained_by_one_process(run: RunFolder) -> None:

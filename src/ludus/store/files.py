@@ -88,6 +88,11 @@ def clean_temporaries(folder: Path) -> list[Path]:
     return removed
 
 
+def is_temporary(path: Path) -> bool:
+    """Whether it has the name of a temporary file."""
+    return fnmatch(path.name, _ASIDE_PATTERN)
+
+
 @contextmanager
 def new_stage(folder: Path) -> Iterator[Path]:
     """A hidden folder to build something in. The caller renames it in the block, else it is removed after it."""

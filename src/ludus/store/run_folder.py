@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from ludus.store.files import (
     atomic_write,
     clean_temporaries,
     is_in_stage,
+    is_temporary,
     make_folder,
     new_stage,
     remove_stages,
@@ -50,7 +53,12 @@ _LEDGER_FILE = "ledger.db"
 _LOCK_FILE = "lock.json"
 _SUBFOLDERS = ("models", "checkpoints", "metrics", "logs")
 _MOST_NAMED = 4
-_INLINE = re.compile(r"\s(-[A-Za-z]*[ce]|--eval|--exec|--command)(\s|=|$)")  # sh -c, python -c, node -e, ...
+_COMMAND = "program:"  # begins the address of a bot that is another program
+_INLINE = re.compile(r"-[A-Za-z]*[ce]|--(eval|exec|command)(=.*)?", re.DOTALL)  # sh -c, python -c, node -e, ...
+_CODE_SIGN = re.compile(r"[\s()`;$|&]")  # python -c"import os", awk 'BEGIN {system("sh")}', ...
+_PATH_END = re.compile(r"""[\s:=,;|&<>()'"`#@]""")  # what may end a path, or come before it
+_MOST_ENDS = 40
+_MODULE = re.compile(r"([A-Za-z_]\w*)(\.\w+)*")
 
 
 class RunFolderError(StoreError):
@@ -228,15 +236,15 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, a run needs a folder")
         # A creation that died may have left our own subfolders, temporary files, and a ledger without rows.
-        clean_temporaries(path)
         ledger = path / _LEDGER_FILE
         own = {*_SUBFOLDERS, *(f"{_LEDGER_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))}
-        foreign = [entry.name for entry in path.glob("*") if entry.name not in own]
+        foreign = [entry.name for entry in path.glob("*") if not (entry.name in own or is_temporary(entry))]
         if not foreign and ledger.exists():
             with Ledger(ledger) as left:
                 foreign = [_LEDGER_FILE] if left.position[0] else []
         if foreign:
             raise RunFolderError(f"{path} holds other things ({', '.join(sorted(foreign)[:4])}); choose a new folder")
+        clean_temporaries(path)
 
     @staticmethod
     def models_in(path: str | Path) -> ModelPool:
@@ -367,40 +375,64 @@ def _texts(data: Any) -> Iterator[str]:
 def _inside_run(text: str, run: Path) -> Path | None:
     """The file or folder inside of a run folder that a text names: as a path, the address of code, or a command. A
     command that holds a program in itself lies in `run.json`."""
-    if text.startswith("program:") and _INLINE.search(text):
+    if text in (*_SUBFOLDERS, "requests"):  # words of settings, which are folders as well where a command runs in RUN
+        return None
+    words = _words(text.removeprefix(_COMMAND))
+    if text.startswith(_COMMAND) and (not words or any(map(_is_program, words[1:]))):
         return run / _RUN_FILE
-    for word in {text, *_address_parts(text), *text.split(), *re.split(r"""[\s:=,;|&<>()'"`]""", text)}:
-        if word and word not in (*_SUBFOLDERS, "requests") and "\0" not in word:
-            with suppress(OSError, ValueError, RuntimeError, ImportError):
-                path = Path(word).expanduser()
-                if os.path.lexists(path) and _lies_in_run(path, run):
-                    return path
-                if ":" in text and re.fullmatch(r"[A-Za-z_][\w.]*", word):
-                    module = importlib.util.find_spec(word.partition(".")[0])  # finds it without importing it
-                    places = [] if module is None else [module.origin, *(module.submodule_search_locations or ())]
-                    for place in places:
-                        if place is not None and os.path.lexists(place) and _lies_in_run(Path(place), run):
-                            return Path(place)
+    for part in dict.fromkeys((text, *words)):
+        for path in _possible_paths(part, has_modules=":" in text):
+            if os.path.lexists(path) and _lies_in_run(Path(path), run):
+                return Path(path)
     return None
 
 
-def _address_parts(text: str) -> list[str]:
-    """The places that the address of code and a command name, whatever characters their paths hold."""
+def _words(command: str) -> list[str]:
+    """As a program would get them; none if it is no command."""
     try:
-        words = shlex.split(text.partition(":")[2])
-    except ValueError:  # a quotation mark without its end
-        words = []
-    return [text.rpartition(":")[0], text.partition(":")[2], *words, *(word.partition("=")[2] for word in words)]
+        return shlex.split(command)
+    except ValueError:
+        return []
+
+
+def _is_program(argument: str) -> bool:
+    """Whether an argument of a command is, or is followed by, what an interpreter executes."""
+    return _INLINE.fullmatch(argument) is not None or (
+        _CODE_SIGN.search(argument) is not None and not os.path.lexists(argument)
+    )
+
+
+def _possible_paths(part: str, *, has_modules: bool) -> Iterator[str]:
+    """All paths that a part of a text may name. Names of files may hold what ends a path elsewhere, so that it may end
+    at several places."""
+    ends = [*(found.start() for found in _PATH_END.finditer(part)), len(part)]
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    starts += [start + 2 for start in starts if part[start : start + 1] == "-"]  # -Ifolder, -mmodule
+    for start in starts:
+        later = ends[bisect_left(ends, start) :][:_MOST_ENDS]
+        # Up to a slash it is a folder. What follows in a run folder need not be found to lie in it.
+        folders = (found.start() for found in islice(re.finditer("/", part[start:]), _MOST_ENDS))
+        named = [*(part[start:end] for end in later), *(f"{part[start : start + end]}/{_RUN_FILE}" for end in folders)]
+        yield from (os.path.expanduser(name) for name in named if name and "\0" not in name)
+        if later and has_modules and (module := _MODULE.fullmatch(part[start : later[0]])):
+            yield f"{module[1]}.py"  # a program may find it in the folder that it runs in
+            with suppress(ValueError, ImportError):
+                found = importlib.util.find_spec(module[1])  # without importing it
+                places = [] if found is None else [found.origin, *(found.submodule_search_locations or ())]
+                yield from (place for place in places if place is not None)
 
 
 def _lies_in_run(path: Path, run: Path) -> bool:
-    """Whether a path, or what it is a link to, lies in this run folder or in another one."""
+    """Whether a path, or what it is a link to, lies in this run folder or in another one, or leads to this one."""
     own = {Path(os.path.abspath(run)), run.resolve()}
-    return any(
-        parent in own or ((parent / _RUN_FILE).is_file() and (parent / "models").is_dir())
-        for place in (Path(os.path.abspath(path)), path.resolve())
-        for parent in place.parents
-    )
+    with suppress(OSError, RuntimeError):  # a link to itself
+        places = (Path(os.path.abspath(path)), path.resolve())
+        return (len(path.parts) > 1 and not own.isdisjoint(places)) or any(
+            parent in own or ((parent / _RUN_FILE).is_file() and (parent / "models").is_dir())
+            for place in places
+            for parent in place.parents
+        )
+    return False
 
 
 def _write_facts(path: Path, content: bytes) -> None:
