@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -163,6 +164,23 @@ def test_accepting_a_loss_needs_a_run_that_is_resumed(ludus: Ludus, tmp_path: Pa
     assert "--accept-loss is for a run that is resumed" in err
 
 
+def test_a_ledger_that_goes_just_before_a_stop_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    experiment = tiny(budget=10_000_000, runtime="serial")
+
+    def watch(training: Training) -> None:
+        if training.learner.decisions >= 1_000 and (path / "ledger.db").exists():
+            (path / "ledger.db").unlink()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    folder = RunFolder.create(path, encode(experiment), seed=0, command=())
+    with folder.lock(), training_of(experiment, folder, num_actors=1, address=None) as training:
+        with pytest.raises(StoreError, match=r"ledger\.db was removed .* rows were written again, to"):
+            training.run(watch)
+        expected = training.league.state_digest()
+    assert load_state(folder)[1].state_digest() == expected
+
+
 @pytest.mark.parametrize(
     ("runtime", "replaced"),
     [
@@ -192,7 +210,7 @@ def test_a_ledger_that_goes_while_the_run_trains_is_noticed_and_rescued(
             training.run(watch)
         expected = training.league.state_digest()
     if replaced:
-        os.replace(path / "ledger.rescued.db", path / "ledger.db")
+        os.replace(path / "ledger.rescued-1.db", path / "ledger.db")
     assert load_state(folder)[1].state_digest() == expected
     check_run(path, open_matches=runtime == "serial")
     with folder.lock():

@@ -429,7 +429,7 @@ def test_a_ledger_that_is_gone_is_noticed_and_its_rows_are_rescued(path: Path, r
             ledger.require_in_place()
         ledger.append(EVERY_KIND[10:])
         rescued = ledger.rescue()
-    assert rescued.name == ("ledger.rescued.db" if replaced else "ledger.db")
+    assert rescued.name == ("ledger.rescued-1.db" if replaced else "ledger.db")
     with Ledger(rescued, read_only=True) as ledger:
         assert [event for _, event in ledger.replay()] == EVERY_KIND
         ledger.check()

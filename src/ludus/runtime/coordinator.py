@@ -434,6 +434,7 @@ class Coordinator(Generic[W]):
                 )
             if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
                 break
+        self._ledger.require_in_place()  # it may have gone since the last look
         self._end(TIME_LIMIT if reason == TIME_LIMIT else "stopped", clean=True)
         if reason == FINISHED:
             self._require_results()

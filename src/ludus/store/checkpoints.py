@@ -129,7 +129,7 @@ class Checkpoints:
         if self.folder.parent.parent.is_dir():  # a person may have removed the checkpoints of a run
             make_folder(self.folder)
         files = self._files()
-        path = self.folder / f"{_serial(files[-1]) + 1 if files else 1:06d}-{step}.safetensors"
+        path = self.folder / f"{serial(files[-1].name) + 1 if files else 1:06d}-{step}.safetensors"
         atomic_write(path, encode_tensors(content, metadata))
         self._prune([*files, path])
         return path
@@ -162,7 +162,7 @@ class Checkpoints:
 
     def _files(self) -> list[Path]:
         files = [path for path in self.folder.glob("*-*.safetensors") if path.name.split("-")[0].isdecimal()]
-        return sorted(files, key=_serial)
+        return sorted(files, key=lambda path: serial(path.name))
 
     def _prune(self, files: list[Path]) -> None:
         """Damaged checkpoints do not count: an older good one is kept until enough good ones follow it."""
@@ -173,8 +173,9 @@ class Checkpoints:
         sync_folder(self.folder)
 
 
-def _serial(path: Path) -> int:
-    return int(path.name.split("-")[0])
+def serial(name: str) -> int:
+    """How many checkpoints were written before, and with, the one of this name."""
+    return int(name.split("-")[0])
 
 
 def read_checkpoint(path: Path) -> tuple[int, Arrays, dict[str, Any]]:

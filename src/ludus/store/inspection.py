@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from ludus.data.records import AnyEvent, ModelId, PlayerAdded, PlayerRemoved
-from ludus.store.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoints, read_checkpoint
+from ludus.store.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoints, read_checkpoint, serial
 from ludus.store.files import UNREADABLE, StoreError, sync_folder
-from ludus.store.ledger import PAGE_ROWS, UNCHAINED_VERSION, CheckpointNote, Ledger, LedgerError
+from ludus.store.ledger import PAGE_ROWS, UNCHAINED_VERSION, CheckpointNote, Ledger, LedgerError, free_name
 from ludus.store.model_pool import ModelPoolError
 from ludus.store.run_folder import RunFolder, read_metrics
 
@@ -54,11 +54,11 @@ def latest_state(ledger: Ledger, checkpoints: Checkpoints) -> tuple[Checkpoint |
 def fallen_back(ledger: Ledger, checkpoint: Checkpoint) -> str | None:
     """What is lost if the checkpoint is not the latest that the ledger knows of; None if it is."""
     noted = ledger.latest_checkpoint()
-    older = noted is not None and noted.row > checkpoint.facts["events"]
+    older = noted is not None and serial(noted.name) > serial(checkpoint.name)
     if not older and not checkpoint.damaged:
         return None
     missing = ", ".join(checkpoint.damaged) or ("" if noted is None else noted.name)
-    latest = "" if noted is None or not older else f", at {noted.decisions:,} decisions"
+    latest = "" if noted is None or not older else f" (at {noted.decisions:,} decisions)"
     how = "cannot be read" if checkpoint.damaged else "is gone"
     return f"checkpoint {missing}{latest} {how}; {checkpoint.name} is used, at {checkpoint.step:,} decisions"
 
@@ -141,14 +141,13 @@ def repair_ledger(folder: RunFolder, reading: LedgerReading) -> Path:
             mended.append(event for row, event in _good_rows(path, LedgerReading()) if row <= reading.rows)
         else:
             mended.copy_rows(path, reading.rows)
-    number = 1
-    while (kept := path.with_name(f"ledger.damaged-{number}.db")).exists():
-        number += 1
-    for end in ("-wal", ""):  # the log has the latest rows of a run that was killed
+    kept = free_name(path, "damaged")
+    # The file first. Without its log, which has the latest rows of a run that was killed, it would be an older ledger;
+    # without the file there is none, which every command refuses. The log must not be applied to the new file.
+    for end in ("", "-wal"):
         with suppress(FileNotFoundError):
-            os.link(f"{path}{end}", f"{kept}{end}")
-    for end in ("-wal", "-shm"):  # before the new file is there, to which they would be applied
-        Path(f"{path}{end}").unlink(missing_ok=True)
+            os.replace(f"{path}{end}", f"{kept}{end}")
+    Path(f"{path}-shm").unlink(missing_ok=True)
     os.replace(aside, path)
     sync_folder(path.parent)
     return kept

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ _ROWS = (  # cast, so that a damaged cell comes back as bytes of any content and
     "SELECT seq, CAST(kind AS BLOB), CAST(match_id AS BLOB), CAST(body AS BLOB), CAST(chain AS BLOB)"
     " FROM rows WHERE seq >= ? ORDER BY seq LIMIT ?"
 )
+_NOTED = "SELECT CAST(body AS BLOB), CAST(digest AS BLOB) FROM {}"
 _SCHEMA = (
     "CREATE TABLE rows (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
     " kind TEXT NOT NULL, match_id INTEGER NULL, body BLOB NOT NULL, chain BLOB NOT NULL)",
@@ -186,12 +188,12 @@ class Ledger:
         return after
 
     def check(self) -> None:
-        """Check the whole file: its pages, its indices, and every row."""
+        """Check the whole file: every row, its pages, its indices, and the note of the latest checkpoint."""
+        self.verify()  # first: it names the row, if it is a row
         [(verdict,), *_] = self._query("PRAGMA integrity_check(1)")
         if verdict != "ok":
-            self.verify()  # names the row, if it is a row
             raise DamagedLedger(self.path, f"it is damaged ({' '.join(str(verdict).split())})")
-        self.verify()
+        self.latest_checkpoint()
 
     @property
     def position(self) -> tuple[int, bytes]:
@@ -215,7 +217,7 @@ class Ledger:
             )
 
     def latest_checkpoint(self) -> CheckpointNote | None:
-        found = self._query("SELECT CAST(body AS BLOB), CAST(digest AS BLOB) FROM latest_checkpoint")
+        found = self._query(_NOTED.format("latest_checkpoint"))
         if not found:
             return None
         [(body, digest)] = found
@@ -230,7 +232,8 @@ class Ledger:
             raise MissingLedger(f"ledger {self.path} {how} while the run was using it")
 
     def copy_rows(self, source: Path, last: int) -> None:
-        """Copy the rows of another ledger up to row `last`, and its checkpoint, into this one, which is new."""
+        """Copy the rows of another ledger up to row `last`, and the note of its checkpoint if that is whole, into this
+        one, which is new."""
         with self._lock, self._named_errors():
             self._connection.execute(_IGNORE_SCHEMA)
             self._connection.execute("ATTACH ? AS source", (f"{source.resolve().as_uri()}?mode=ro",))
@@ -238,7 +241,9 @@ class Ledger:
                 # A limit, so that the page after the last row, which may be damaged, is not touched.
                 self._connection.execute("INSERT INTO rows SELECT * FROM source.rows ORDER BY seq LIMIT ?", (last,))
                 with suppress(sqlite3.DatabaseError):
-                    self._connection.execute("INSERT INTO latest_checkpoint SELECT * FROM source.latest_checkpoint")
+                    noted = self._connection.execute(_NOTED.format("source.latest_checkpoint")).fetchall()
+                    if noted and _digest(noted[0][0]) == noted[0][1]:
+                        self._connection.execute("INSERT INTO latest_checkpoint VALUES (1, ?, ?)", noted[0])
             self._connection.execute("DETACH source")
             self._connection.execute("PRAGMA writable_schema = OFF")
         self.check()
@@ -246,7 +251,7 @@ class Ledger:
     def rescue(self) -> Path:
         """Write everything that this connection still sees to the path of the ledger, or beside it if another file is
         there now, and close the connection; returns where it is."""
-        target = self.path.with_name("ledger.rescued.db") if self.path.exists() else self.path
+        target = free_name(self.path, "rescued") if self.path.exists() else self.path
         aside = target.with_name(f".{target.name}.rescue")
         aside.unlink(missing_ok=True)
         with self._lock, self._named_errors(), closing(sqlite3.connect(aside)) as copy:
@@ -512,6 +517,12 @@ class Ledger:
             if name.startswith(_DAMAGE):
                 raise DamagedLedger(self.path, f"{cause} ({error})") from error
             raise LedgerError(f"ledger {self.path}: {cause} ({error})") from error
+
+
+def free_name(path: Path, what: str) -> Path:
+    """The first of ledger.WHAT-1.db, ledger.WHAT-2.db and so on that is free."""
+    names = (path.with_name(f"{path.stem}.{what}-{number}{path.suffix}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def chained(before: bytes, seq: int, kind: bytes, match_id: bytes, body: bytes) -> bytes:
