@@ -176,12 +176,20 @@ def test_a_ledger_without_checksums_is_refused_and_written_anew(run: Path, train
         assert one.position == other.position
 
 
-def test_what_cannot_be_repaired_is_named(run: Path, ludus: Ludus) -> None:
-    (run / "ledger.db").write_bytes(b"not a database" * 1000)
-    code, out, _ = ludus("doctor", str(run))
-    assert code == 1
-    assert "whole up to row 0" in " ".join(out.split())
-    code, _, err = ludus("doctor", str(run), "--repair")
-    assert code == 1
-    assert "no row of it can be read" in err
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_cannot_be_repaired_is_named_with_how_to_go_on(gone: bool, run: Path, ludus: Ludus) -> None:
+    if gone:
+        (run / "ledger.db").unlink()
+    else:
+        (run / "ledger.db").write_bytes(b"not a database" * 1000)
+    for options in ([], ["--repair"]):
+        code, out, err = ludus("doctor", str(run), *options)
+        text = " ".join((out + err).split())
+        assert code == 1
+        assert ("it is gone" if gone else "it is not a ledger of ludus but some other file") in text
+        assert ("remove ledger.db and begin a new league" in text) is not gone
+        assert f"ludus train --run {run} --resume --accept-loss" in text
+    (run / "ledger.db").unlink(missing_ok=True)
+    assert ludus("train", "--run", str(run), "--resume", "--accept-loss", "--quiet", "--set", "budget=7500")[0] == 0
+    assert ludus("doctor", str(run))[0] == 0
     assert ludus("doctor", "--repair")[0] == 2

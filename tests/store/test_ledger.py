@@ -366,6 +366,16 @@ def test_a_row_is_compared_with_the_one_before_it_wherever_reading_begins(path: 
             ledger.tail(3)
 
 
+def test_a_ledger_that_ends_before_the_row_that_was_read_last_is_damaged(path: Path) -> None:
+    """As after a copy of last week has taken its place: a reader that follows it must not take it for quiet."""
+    with Ledger(path) as ledger:
+        ledger.append(EVERY_KIND[:5])
+        for read in (ledger.tail, ledger.verify, lambda after: [*ledger.replay(after)]):
+            assert not read(5) or read == ledger.verify
+            with pytest.raises(DamagedLedger, match="row 6 is missing"):
+                read(6)
+
+
 def test_no_flipped_bit_changes_what_is_read(path: Path) -> None:
     """Each either changes nothing or is refused by name."""
     with Ledger(path) as ledger:

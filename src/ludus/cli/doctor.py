@@ -260,9 +260,7 @@ def _folding(folder: RunFolder) -> Callable[[AnyEvent], None]:
 
 def _repair(folder: RunFolder, reading: LedgerReading) -> str:
     if not reading.rows:
-        raise RunFolderError(
-            f"{folder.ledger_path}: no row of it can be read ({reading.damage}); restore it from a copy"
-        )
+        raise RunFolderError(f"{folder.ledger_path}: {reading.damage}. {_advice(folder, reading, [])}")
     kept = repair_ledger(folder, reading)
     if reading.damage is None:
         return f"written anew with checksums; the old file is {kept}"
@@ -272,10 +270,14 @@ def _repair(folder: RunFolder, reading: LedgerReading) -> str:
 
 
 def _advice(folder: RunFolder, reading: LedgerReading, parts: Sequence[Part]) -> str:
+    go_on = f"ludus train --run {folder.path} --resume --accept-loss"
+    if reading.damage is not None and not reading.rows:
+        remove = f"remove {folder.ledger_path.name} and " if folder.ledger_path.exists() else ""
+        return f"no row can be kept: restore it from a copy, or {remove}begin a new league with these weights: {go_on}"
     if reading.damage is not None or reading.unchained:
         return f"keep the rows that are whole: ludus doctor {folder.path} --repair"
     if not all(part.whole for part in parts if part.what == "ledger and checkpoint"):
-        return f"go on with what is left: ludus train --run {folder.path} --resume --accept-loss"
+        return f"go on with what is left: {go_on}"
     return ""
 
 

@@ -95,6 +95,9 @@ class LedgerReading(msgspec.Struct, kw_only=True):
 def read_ledger(folder: RunFolder, apply: Callable[[AnyEvent], None]) -> LedgerReading:
     """Read as many rows as are whole and as `apply` accepts."""
     reading = LedgerReading(frozen={})
+    if not folder.ledger_path.exists():
+        reading.damage = "it is gone"
+        return reading
     try:
         for row, event in _good_rows(folder.ledger_path, reading):
             try:
@@ -118,6 +121,7 @@ def inspect_run(folder: RunFolder, reading: LedgerReading) -> Iterator[Part]:
     here = f"{reading.rows:,} rows" + (", every checksum matches" if not reading.unchained else ", without checksums")
     if reading.damage is not None:
         here = f"whole up to row {reading.rows:,} of {reading.written:,}: {reading.damage}"
+        here = here if reading.rows else f"no row can be read: {reading.damage}"
     yield Part(what="ledger", whole=reading.damage is None and not reading.unchained, here=here)
     for place in sorted(path for path in (folder.path / "checkpoints").glob("*") if path.is_dir()):
         yield _inspect_checkpoints(place)

@@ -394,10 +394,10 @@ class Ledger:
         """(row, body) of up to `limit` rows after row `after`, compared with their checksums."""
         found = self._read(after, limit + 1 if after else limit)
         chain = GENESIS
-        if after and found:
-            (first, *_, chain), *found = found
-            if first != after:
+        if after:
+            if not found or found[0][0] != after:
                 raise DamagedLedger(self.path, f"row {after} is missing")
+            (*_, chain), *found = found
         checked, row = [], after
         for seq, kind, match_id, body, digest in found:
             row += 1
