@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from io import StringIO
 from pathlib import Path
 
 import pytest
-from command_line import Ludus, Shown, exit_code
+from command_line import TINY, Ludus, Shown, exit_code
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 2**30
@@ -52,6 +53,21 @@ def ludus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytes
         return Shown(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of Kuhn poker, which tests only read."""
+    path = tmp_path_factory.mktemp("trained") / "run"
+    assert exit_code("train", "kuhn", "--run", str(path), "--quiet", *TINY) == 0
+    return path
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

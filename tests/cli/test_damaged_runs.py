@@ -4,31 +4,17 @@ keeps it."""
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from command_line import TINY, Ludus, exit_code
+from command_line import Ludus
 
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 
 ROW = 40
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("damaged") / "run"
-    assert exit_code("train", "kuhn", "--run", str(path), "--quiet", *TINY) == 0
-    return path
-
-
-@pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    shutil.copytree(trained, tmp_path / "run")
-    return tmp_path / "run"
 
 
 def damage(run: Path, *statements: str) -> None:

@@ -25,19 +25,6 @@ from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lost") / "run"
-    assert exit_code("train", "kuhn", "--run", str(path), "--quiet", *TINY) == 0
-    return path
-
-
-@pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    shutil.copytree(trained, tmp_path / "run")
-    return tmp_path / "run"
-
-
 def checkpoints(run: Path) -> list[Path]:
     return sorted((run / "checkpoints" / CHECKPOINT).iterdir())
 

@@ -164,6 +164,16 @@ def test_the_end_of_a_match_can_be_asked_for(path: Path) -> None:
         ]  # fmt: skip
 
 
+def test_a_match_is_compared_with_its_checksum_when_it_is_asked_for(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.append([issued(1), finished(1)])
+    tamper(path, "UPDATE rows SET body = replace(body, '90', '91') WHERE seq = 2")
+    with Ledger(path) as ledger:
+        assert ledger.match(1) == issued(1).match
+        with pytest.raises(DamagedLedger, match=r"row 2 \(match_finished\) does not match its checksum"):
+            ledger.end_of(1)
+
+
 def test_matches_that_have_ended_come_with_why_they_are_void(path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.append([issued(1), issued(2), issued(3), MatchVoid(2, "env_hang"), finished(1)])

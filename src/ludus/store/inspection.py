@@ -14,7 +14,15 @@ import msgspec
 from ludus.data.records import AnyEvent, ModelId, PlayerAdded, PlayerRemoved
 from ludus.store.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoints, read_checkpoint, serial
 from ludus.store.files import UNREADABLE, StoreError, sync_folder
-from ludus.store.ledger import PAGE_ROWS, UNCHAINED_VERSION, CheckpointNote, Ledger, LedgerError, free_name
+from ludus.store.ledger import (
+    NOT_ACCEPTED,
+    PAGE_ROWS,
+    UNCHAINED_VERSION,
+    CheckpointNote,
+    Ledger,
+    LedgerError,
+    free_name,
+)
 from ludus.store.model_pool import ModelPoolError
 from ludus.store.run_folder import RunFolder, read_metrics
 
@@ -102,7 +110,7 @@ def read_ledger(folder: RunFolder, apply: Callable[[AnyEvent], None]) -> LedgerR
         for row, event in _good_rows(folder.ledger_path, reading):
             try:
                 apply(event)
-            except (ValueError, LookupError, TypeError, ArithmeticError, AssertionError) as error:
+            except NOT_ACCEPTED as error:
                 reading.damage = f"row {row} does not follow from the rows before it: {error}"
                 break
             reading.rows = row

@@ -56,6 +56,8 @@ _SCHEMA = (
 _IGNORE_SCHEMA = "PRAGMA writable_schema = ON"  # SQLite then skips descriptions that it cannot read
 _BUSY_TIMEOUT_S = 30.0
 PAGE_ROWS = 4096
+NOT_ACCEPTED = (ValueError, LookupError, TypeError, ArithmeticError, AssertionError)
+"""Errors by which a fold refuses an event."""
 
 _CAUSES = {
     "SQLITE_FULL": "the disk is full; free some space, nothing was half written",
@@ -175,7 +177,7 @@ class Ledger:
         for row, event in self.replay(after):
             try:
                 apply(event)
-            except (ValueError, LookupError, TypeError, ArithmeticError, AssertionError) as error:
+            except NOT_ACCEPTED as error:
                 what = f"row {row} ({_kind(event)}) does not follow from the rows before it: {error}"
                 raise RefusedEvent(self.path, what) from error
             after = row
@@ -266,8 +268,7 @@ class Ledger:
 
     def match(self, match_id: int) -> Match | None:
         """The match as it was issued; None if it never was."""
-        found = self._query(f"SELECT seq, body FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,))
-        event = self._decode(*found[0]) if found else None
+        event = self._event_of(match_id, _ISSUED)
         return event.match if isinstance(event, MatchIssued) else None
 
     def next_match_id(self) -> int:
@@ -290,8 +291,7 @@ class Ledger:
 
     def end_of(self, match_id: int) -> AnyEvent | None:
         """The end of a match; None while it is open."""
-        found = self._query(f"SELECT seq, body FROM rows WHERE match_id = ? AND {_ENDED}", (match_id,))
-        return self._decode(*found[0]) if found else None
+        return self._event_of(match_id, _ENDED)
 
     def ends(self, after: int = 0) -> Iterator[tuple[int, Match, MatchVoid | None]]:
         """(row, match, event if void) of matches that ended after row `after`. It is quick: no result is decoded."""
@@ -410,6 +410,10 @@ class Ledger:
         if len(found) < limit:
             self._require_last()
         return checked
+
+    def _event_of(self, match_id: int, kind: str) -> AnyEvent | None:
+        found = self._query(f"SELECT seq FROM rows WHERE match_id = ? AND {kind}", (match_id,))
+        return self.tail(found[0][0] - 1, limit=1)[0][1] if found else None
 
     def _read(self, first: int, limit: int) -> list[tuple[Any, ...]]:
         """Raw rows from row `first` on. A page of the file that cannot be read is named by the row that it has."""

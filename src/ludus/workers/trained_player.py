@@ -98,8 +98,8 @@ class TrainedPlayer:
         self._size = self._first_size = self._size_of_weights()
         """Of the weights: now, and the largest that training has started from."""
         self._distinguishes: dict[int, bool] = {}
-        """By kind of seat: whether the network gave different positions different values after its latest update. Values
-        in a batch do not tell it: they may come from several versions of the weights."""
+        """By kind of seat: whether the network gave different positions different values after its latest update. The
+        values in a batch do not say that: they may come from several versions of the weights."""
         self.incarnation = 0
         self.step = 0
         self.decisions = 0

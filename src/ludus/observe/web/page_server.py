@@ -124,13 +124,9 @@ class PageAccess:
 class PageGuard:
     """The app behind it is asked only what `PageAccess` allows, and its answers carry `HEADERS`."""
 
-    def __init__(
-        self, app: ASGIApp, access: PageAccess, accepted: Callable[[Scope], None] = lambda scope: None
-    ) -> None:
-        """`accepted` is called with each request that the app is asked."""
+    def __init__(self, app: ASGIApp, access: PageAccess) -> None:
         self._app = app
         self._access = access
-        self._accepted = accepted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
