@@ -83,7 +83,7 @@ test-faults: $(VENV)/.installed-more
 	cd tests/faults && for runtime in $(RUNTIMES); do \
 	  $(TEST_ENV) $(CURDIR)/$(BIN)/python -m matrix --times $(N) --runtime $$runtime $(ARGS) || failed=1; done; \
 	  $(TEST_ENV) $(CURDIR)/$(BIN)/python -m matrix --inputs || failed=1; \
-	  $(if $(wildcard tests/faults/test_fuzz.py),$(TEST_ENV) $(CURDIR)/$(BIN)/pytest test_fuzz.py --fuzz-seconds=60 || failed=1;) \
+	  $(TEST_ENV) $(CURDIR)/$(BIN)/pytest test_fuzz.py --fuzz-seconds=60 || failed=1; \
 	  test -z "$$failed"
 
 test-sc2: $(SC2)/.installed

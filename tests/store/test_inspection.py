@@ -62,7 +62,7 @@ def test_a_damaged_note_of_the_checkpoint_is_named_and_repaired(run: RunFolder) 
         opened.execute("UPDATE latest_checkpoint SET digest = x'00'")
         opened.commit()
     reading = read_ledger(run, lambda event: None)
-    assert reading.damage == "what it says of the latest checkpoint does not match its checksum"
+    assert reading.damage == "its note of the latest checkpoint does not match its checksum"
     assert [part.what for part in inspect_run(run, reading) if not part.whole] == ["ledger"]
     repair_ledger(run, reading)
     reading = read_ledger(run, lambda event: None)

@@ -213,6 +213,8 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
         "program:python logs",
         "logs:Game",
         "logs.more:Game",
+        "evil",
+        "evil.sub",
         "program:sh -c reboot",
         "program:python -c'import os'",
         "program:python -cimport\\ os",
@@ -244,6 +246,7 @@ def test_no_way_to_name_code_in_a_run_folder_goes_without_trust(
         "openspiel:hex",
         "main:0:12",
         "logs",
+        "models.patience_s",
         "run",
         "runs/other#main",
         "program:node bot.js --depth 5 -p 300",
@@ -256,6 +259,7 @@ def test_a_run_that_names_nothing_of_its_own_needs_no_trust(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RunFolder.create(tmp_path / "run", Experiment(game=text), seed=0, command=())
+    monkeypatch.syspath_prepend("")
     for folder in (tmp_path, tmp_path / "run"):
         monkeypatch.chdir(folder)
         RunFolder.open(tmp_path / "run").require_own_code()

@@ -224,7 +224,7 @@ class Ledger:
             return None
         [(body, digest)] = found
         if digest != _digest(body):
-            raise DamagedLedger(self.path, "what it says of the latest checkpoint does not match its checksum")
+            raise DamagedLedger(self.path, "its note of the latest checkpoint does not match its checksum")
         return msgspec.json.decode(body, type=CheckpointNote)
 
     def require_in_place(self) -> None:

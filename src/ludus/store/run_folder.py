@@ -381,7 +381,7 @@ def _inside_run(text: str, run: Path) -> Path | None:
     if text.startswith(_COMMAND) and (not words or any(map(_is_program, words[1:]))):
         return run / _RUN_FILE
     for part in dict.fromkeys((text, *words)):
-        for path in _possible_paths(part, has_modules=":" in text):
+        for path in _possible_paths(part, is_address=":" in text):
             if os.path.lexists(path) and _lies_in_run(Path(path), run):
                 return Path(path)
     return None
@@ -402,9 +402,9 @@ def _is_program(argument: str) -> bool:
     )
 
 
-def _possible_paths(part: str, *, has_modules: bool) -> Iterator[str]:
+def _possible_paths(part: str, *, is_address: bool) -> Iterator[str]:
     """All paths that a part of a text may name. Names of files may hold what ends a path elsewhere, so that it may end
-    at several places."""
+    at several places. A folder counts as a module only in an address: settings have the names of folders, too."""
     ends = [*(found.start() for found in _PATH_END.finditer(part)), len(part)]
     starts = [0, *(end + 1 for end in ends[:-1])]
     starts += [start + 2 for start in starts if part[start : start + 1] == "-"]  # -Ifolder, -mmodule
@@ -414,12 +414,14 @@ def _possible_paths(part: str, *, has_modules: bool) -> Iterator[str]:
         folders = (found.start() for found in islice(re.finditer("/", part[start:]), _MOST_ENDS))
         named = [*(part[start:end] for end in later), *(f"{part[start : start + end]}/{_RUN_FILE}" for end in folders)]
         yield from (os.path.expanduser(name) for name in named if name and "\0" not in name)
-        if later and has_modules and (module := _MODULE.fullmatch(part[start : later[0]])):
+        if later and (module := _MODULE.fullmatch(part[start : later[0]])):
             yield f"{module[1]}.py"  # a program may find it in the folder that it runs in
             with suppress(ValueError, ImportError):
                 found = importlib.util.find_spec(module[1])  # without importing it
-                places = [] if found is None else [found.origin, *(found.submodule_search_locations or ())]
-                yield from (place for place in places if place is not None)
+                if found is not None and found.origin is not None:
+                    yield found.origin
+                if found is not None and is_address:
+                    yield from found.submodule_search_locations or ()
 
 
 def _lies_in_run(path: Path, run: Path) -> bool:
