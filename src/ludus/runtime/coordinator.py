@@ -385,16 +385,16 @@ class Coordinator(Generic[W]):
                     self._recover(gone)
                     if self._stopped():  # what was learned since the latest checkpoint is lost
                         return INTERRUPTED
-            except TrainingFailed as error:
-                is_sound = not isinstance(error, Diverged)
-                with suppress(LearnerGone, StoreError, OSError):
-                    if is_sound:
-                        self.save(clean=False, patience_s=self._written.supervision.stop_within_s)
+            except Diverged as error:  # what is saved is from before
                 with suppress(StoreError, OSError):
                     self._void_open("stopped")
-                if is_sound:
-                    raise
                 raise Diverged(f"{error}. {self._way_back()}") from error
+            except TrainingFailed:
+                with suppress(LearnerGone, StoreError, OSError):
+                    self.save(clean=False, patience_s=self._written.supervision.stop_within_s)
+                with suppress(StoreError, OSError):
+                    self._void_open("stopped")
+                raise
             except MissingLedger as error:
                 raise self._rescue(error) from error
             except (StoreError, OSError) as error:

@@ -225,6 +225,7 @@ def keep_first_rows(ledger: Path, number: int) -> None:
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
         connection.execute("DELETE FROM rows WHERE seq > ?", (number,))
+        connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'rows'", (number,))
         for _, statement in triggers:
             connection.execute(statement)
 
