@@ -160,7 +160,7 @@ class TrainedPlayer:
                 continue
             with torch.no_grad():
                 unrolled = unroll_leniently(self.policies[kind], probed)  # a clone is shown illegal actions, too
-            if wrong := self._find_wrong_outputs(probed, unrolled):
+            if wrong := self._find_wrong_outputs(kind, probed, unrolled):
                 raise Diverged(f"an update {rate} has spoilt the network of {self.player}: {wrong}")
             if self.step % COMPARED_EVERY == 0 and self._averages[kind].num_updates >= COMPARED_EVERY:
                 self._average_kl.append(self._distance_of_average(kind, probed, unrolled))
@@ -178,7 +178,7 @@ class TrainedPlayer:
         """Policies for averaged weights."""
         return tuple(_frozen_copy(policy) for policy in self.policies)
 
-    def _find_wrong_outputs(self, batch: Batch, unrolled: Unrolled) -> str | None:
+    def _find_wrong_outputs(self, kind: int, batch: Batch, unrolled: Unrolled) -> str | None:
         valid = batch.valid
         values = unrolled.value[valid]
         if not (torch.isfinite(values).all() and torch.isfinite(unrolled.log_prob[valid]).all()):
