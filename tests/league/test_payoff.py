@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -164,6 +166,16 @@ def test_arrays_grow_and_keep_what_they_hold() -> None:
     expected = [0.5] + [index % 101 / 100 for index in range(1, 200)]
     np.testing.assert_allclose(payoff.win_rates("p0", names), expected)
     assert payoff.games("p199", "stranger") == 0
+
+
+def test_a_copy_is_folded_on_its_own() -> None:
+    """Edits are tried on a copy of the league."""
+    payoff, match = Payoff(NO_DECAY), match_of("a", "b")
+    payoff.record(match, result_of(match, (60, 0, 40)))
+    copied = copy.deepcopy(payoff)
+    copied.record(match, result_of(match, (100, 0, 0)))
+    assert (payoff.games("a", "b"), copied.games("a", "b")) == (100, 200)
+    assert (payoff.win_rate("a", "b"), copied.win_rate("a", "b")) == (0.6, 0.8)
 
 
 def test_forget_drops_one_player_only() -> None:

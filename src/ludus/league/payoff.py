@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -244,6 +244,14 @@ class Payoff:
         self._wins, self._draws, self._margins = wins, draws, margins
         # Flat views of the tables: a single cell is read and written faster than by an index of the array.
         self._flat = tuple(cast("memoryview[float]", table.reshape(-1).data) for table in self._tables)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy, as edits are tried on: views cannot be copied, and its own lead to its own tables."""
+        return {name: value for name, value in vars(self).items() if name != "_flat"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._set_tables(*self._tables)
 
     @property
     def _tables(self) -> tuple[Floats, Floats, Floats]:
