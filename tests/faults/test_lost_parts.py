@@ -208,3 +208,17 @@ def test_a_ledger_that_goes_while_the_run_trains_is_noticed_and_rescued(
         assert note is not None
         progress = [event for _, event in ledger.replay() if isinstance(event, LearnerProgress)]
         assert note.decisions >= progress[-1].decisions
+
+
+def test_models_of_another_run_are_not_taken_for_its_own(run: Path, ludus: Ludus) -> None:
+    """Ids of models are the same in all runs; the ledger names their digests."""
+    other = run.parent / "other"
+    assert exit_code("train", "kuhn", "--run", str(other), "--quiet", *TINY, "--set", "seed=5") == 0
+    shutil.rmtree(run / "models")
+    shutil.copytree(other / "models", run / "models")
+    assert ludus("doctor", str(run)).code == 1
+    code, out, err = ludus("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=7000")
+    assert code == 0, err
+    assert "no readable weights" in " ".join(out.split())
+    told = [row["reason"] for row in faults_of(run) if row["class"] == "damaged_model"]
+    assert any("they are of another run" in reason for reason in told), told

@@ -143,6 +143,8 @@ class PlayerAdded(Event, frozen=True, tag="player_added"):
     """A learning player's own settings, in place of the experiment's."""
     value_only: int = 0
     """First decisions of a learning player, which train only its value."""
+    digest: str = ""
+    """Of the weights that a frozen player is pinned to, as the model pool has it."""
 
 
 class PlayerRemoved(Event, frozen=True, tag="player_removed"):

@@ -55,6 +55,8 @@ class Player:
     model: str | None = None
     """The model that a frozen player is pinned to or a learning player starts from (None: fresh weights)."""
     weights: Literal["live", "average"] = "live"
+    digest: str = ""
+    """Of the weights of a frozen player; "" in ledgers that do not name it."""
     parent_decisions: int = 0
     joined: int = 0
     """Index of the event that added the player."""

@@ -74,6 +74,7 @@ class Roster:
             parent_role=None if event.parent is None else self.players[event.parent].role,
             model=event.model,
             weights=event.weights,
+            digest=event.digest,
             parent_decisions=event.parent_decisions,
             joined=joined,
             reason=event.reason,

@@ -23,7 +23,7 @@ from ludus.store.ledger import (
     LedgerError,
     free_name,
 )
-from ludus.store.model_pool import ModelPoolError
+from ludus.store.model_pool import ModelPoolError, require_pinned
 from ludus.store.run_folder import RunFolder, read_metrics
 
 
@@ -249,10 +249,12 @@ def _inspect_models(folder: RunFolder, reading: LedgerReading) -> Part:
         wanted = {(entry.model, entry.variant) for entry in pool.entries()}
     except ModelPoolError as error:
         return Part(what="models", whole=False, here=str(error))
-    wanted |= {(ModelId.parse(one.model), one.weights) for one in reading.frozen.values() if one.model is not None}
-    for model, variant in sorted(wanted):
+    pinned = {(ModelId.parse(one.model), one.weights): one for one in reading.frozen.values() if one.model is not None}
+    for model, variant in sorted(wanted | pinned.keys()):
         try:
             pool.fetch(model, variant)
+            if (model, variant) in pinned:
+                require_pinned(pool, model, pinned[model, variant])
             good += 1
         except (ModelPoolError, OSError) as error:
             bad.append(str(error))

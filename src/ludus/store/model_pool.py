@@ -9,7 +9,7 @@ import glob
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 from urllib.parse import unquote
 
 import msgspec
@@ -336,6 +336,25 @@ def checked_weights(content: bytes, entry: ModelEntry, place: str) -> Arrays:
     if content_digest(weights) != entry.digest:
         raise DamagedModel(f"weights of {entry.model} in {place} do not match their digest {entry.digest[:12]}")
     return weights
+
+
+class Pinned(Protocol):
+    """A frozen player, or the event that added it."""
+
+    @property
+    def weights(self) -> Variant: ...
+    @property
+    def digest(self) -> str: ...
+
+
+def require_pinned(models: ModelPool, model: ModelId, pinned: Pinned) -> None:
+    """Raise `DamagedModel` if the weights are others than the ledger has named: the pool is of another run."""
+    found = models.entry(model, pinned.weights).digest
+    if pinned.digest not in ("", found):
+        raise DamagedModel(
+            f"weights of {model} ({pinned.weights}) in {models.folder} have digest {found[:12]}, and the ledger names "
+            f"{pinned.digest[:12]}: they are of another run"
+        )
 
 
 def lineage_in(model: ModelId, parent_of: Callable[[ModelId], ModelId | None], place: str) -> tuple[ModelId, ...]:

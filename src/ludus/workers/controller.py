@@ -32,12 +32,12 @@ from ludus.data.records import (
 from ludus.data.trees import Tree
 from ludus.league.league import League
 from ludus.league.matches import MatchConflictError, check_result
-from ludus.league.players import BY_HAND, FINAL, POPULATION, Player
+from ludus.league.players import BY_HAND, FINAL, FROZEN, POPULATION, Player
 from ludus.league.promotion import Snapshot
 from ludus.league.rules import EvaluationConfig
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 from ludus.store.ledger import Ledger
-from ludus.store.model_pool import ModelPool, ModelPoolError
+from ludus.store.model_pool import ModelPool, ModelPoolError, require_pinned
 from ludus.workers.config import Supervision
 from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.worker import IDLE, Progress, TrainingFailed
@@ -60,7 +60,9 @@ def _fetch(player: Player, models: ModelPool) -> tuple[ModelId, Tree]:
     if player.model is None:
         raise ValueError(f"player {player.id!r} ({player.role}) has no frozen weights")
     model = ModelId.parse(player.model)
-    return model, models.fetch(model, player.weights)
+    weights = models.fetch(model, player.weights)
+    require_pinned(models, model, player)
+    return model, weights
 
 
 class Controller:
@@ -282,9 +284,20 @@ class Controller:
 
     def _commit(self, events: Sequence[AnyEvent]) -> None:
         if events:
+            events = [self._with_digest(event) for event in events]
             self._ledger.append(events)
             for event in events:
                 self.league.apply(event)
+
+    def _with_digest(self, event: AnyEvent) -> AnyEvent:
+        """Name the weights of a player that is frozen, so that those of another run are not taken for them."""
+        if not isinstance(event, PlayerAdded) or event.role != FROZEN or event.model is None:
+            return event
+        try:
+            digest = self._models.entry(ModelId.parse(event.model), event.weights).digest
+        except ModelPoolError:  # it is absent from the start, which is told
+            return event
+        return msgspec.structs.replace(event, digest=digest)
 
     def _configure(self, players: Iterable[str]) -> None:
         for player in players:
