@@ -24,7 +24,7 @@ from ludus.games.device.pgx_game import TensorPgx
 from ludus.games.device.tensor_game import tensor_game_of
 from ludus.games.game import GameBatch, allocate_actions
 
-QUICK = ["tic_tac_toe", "kuhn_poker", "2048"]
+QUICK = ["tic_tac_toe", "kuhn_poker"]
 SLOW = sorted(set(pgx.available_envs()) - {*QUICK, "go_19x19", "shogi"})  # these take minutes to compile and play
 
 

@@ -56,12 +56,12 @@ def test_all_but_the_rules_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "TensorPgx.step" in breaks[0]
 
 
+IN_CI = [pytest.param(runtime, marks=pytest.mark.ci) for runtime in ("device", "local")]
+
+
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.filterwarnings(
-    r"ignore:os.fork\(\) was called:RuntimeWarning"
-)  # of JAX; what is forked only runs a program
-@pytest.mark.parametrize("runtime", ["serial", "device", "local"])
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX warns of every fork; ours run another program at once
+@pytest.mark.parametrize("runtime", [*IN_CI, "serial"])
 def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path, runtime: str) -> None:
     given = {
         "runtime": runtime,
@@ -72,7 +72,7 @@ def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path, runtime: st
         "learner.device": "cpu",
         "learner.batch_size": "1024",
         "learner.minibatch_size": "512",
-        "learner.learning_rate": "5e-3",
+        "learner.learning_rate": "3e-3",
         "league.roles.main.snapshot_weights": "live",
         "league.roles.main.matchmaking": "SelfPlay",
         "evaluation.episodes": "256",
@@ -87,7 +87,8 @@ def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path, runtime: st
             match, [pair] = issued[event.result.match_id], event.result.pairs
             if match.purpose == "evaluation" and match.sides[1].players == ("random",):
                 shares[match.sides[0].players[0]] = (pair.wins + pair.draws / 2) / event.result.episodes
-    assert [*shares.values()][-1] > 0.7, shares
+    assert [*shares.values()][-1] > 0.65, shares
+    assert shares["main.1"] < 0.6
 
 
 def _settings(given: dict[str, str]) -> list[str]:
