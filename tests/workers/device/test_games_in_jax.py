@@ -75,7 +75,7 @@ def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path, runtime: st
         "learner.learning_rate": "3e-3",
         "league.roles.main.snapshot_weights": "live",
         "league.roles.main.matchmaking": "SelfPlay",
-        "evaluation.episodes": "256",
+        "evaluation.episodes": "512",
     }
     shown = ludus("train", "pgx:tic_tac_toe", "--run", "xo", "--quiet", *_settings(given))
     assert shown.code == 0, shown.err
@@ -87,8 +87,8 @@ def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path, runtime: st
             match, [pair] = issued[event.result.match_id], event.result.pairs
             if match.purpose == "evaluation" and match.sides[1].players == ("random",):
                 shares[match.sides[0].players[0]] = (pair.wins + pair.draws / 2) / event.result.episodes
-    assert [*shares.values()][-1] > 0.65, shares
-    assert shares["main.1"] < 0.6
+    assert shares.pop("main.1") < 0.57  # not trained yet; the deviation of a share is 0.02
+    assert [*shares.values()][-1] > 0.58, shares
 
 
 def _settings(given: dict[str, str]) -> list[str]:
