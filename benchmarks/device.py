@@ -2,17 +2,20 @@
 
     python benchmarks/device.py                                   # on a GPU: about three minutes, half of it compiling
     python benchmarks/device.py --tables 16896 67584 270336 --modes compiled
+    python benchmarks/device.py --games pgx:go_9x9 pgx:othello --tables 16896    # games in JAX, on the same GPU
     python benchmarks/device.py --small                           # on a CPU, in seconds: shows that it runs
 
 Self-play is one player at all tables. The league has one main player and two exploiters, each with half of its matches
 in self-play and half against frozen players, 33 in all. One update is 16 steps at all tables and one epoch of four
 minibatches (PPO, network 128-128). `run` is a whole training with controller, ledger, PFSP and snapshots.
 
-The modes: `compiled` (torch.compile and one CUDA graph), `graph` (eager operations in a CUDA graph), `eager`.
+The modes: `compiled` (torch.compile and one CUDA graph), `graph` (eager operations in a CUDA graph), `eager`. Of a game
+of Pgx, which JAX plays, the graph has only the learning.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import tempfile
 import time
@@ -29,6 +32,7 @@ from ludus.algorithms.ppo import PPO
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.catalog import resolve
 from ludus.games.device.tensor_game import tensor_game_of
 from ludus.games.game import GameSource
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
@@ -87,8 +91,19 @@ class Setting:
         return DeviceConfig(precision=precision, compile=self.mode == "compiled", graph=self.mode != "eager")
 
 
+def source_of(game: str) -> GameSource:
+    """By name, or by address for a game of Pgx, which is loaded only then."""
+    return GAMES[game] if game in GAMES else resolve(game)
+
+
+def game_name(given: str) -> str:
+    if given in GAMES or given.startswith("pgx:"):
+        return given
+    raise argparse.ArgumentTypeError(f"{given!r} is none of {', '.join(GAMES)}, pgx:NAME")
+
+
 def new_engine(setting: Setting) -> Engine:
-    game = tensor_game_of(GAMES[setting.game])
+    game = tensor_game_of(source_of(setting.game))
     assert game is not None
     kind = game.spec.kinds[0]
     players = [
@@ -153,7 +168,7 @@ def whole_run(setting: Setting, seconds: float) -> tuple[float, int, int]:
         roles["exploiter"] = Role(count=2, matchmaking=mixed, promotion=BySteps(every=every))
     experiment = Experiment(
         name="device",
-        game=GAMES[setting.game],
+        game=source_of(setting.game),
         budget=10**15,
         model=MODEL,
         actor=ActorConfig(num_tables=setting.tables, matches=setting.matches, episodes_per_table=32),
@@ -214,7 +229,7 @@ def _millions(*speeds: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser(__doc__)
-    options.add_argument("--games", nargs="+", default=list(GAMES), choices=list(GAMES))
+    options.add_argument("--games", nargs="+", default=list(GAMES), type=game_name, help="of the above, or pgx:NAME")
     options.add_argument("--tables", nargs="+", type=int, default=[101_376], help="multiples of 132")
     options.add_argument(
         "--modes", nargs="+", default=["compiled", "graph", "eager"], help="the first is also for runs"
@@ -231,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if wrong := [tables for tables in chosen.tables if tables % (2 * BLOCKS)]:
         options.error(f"--tables must be multiples of {2 * BLOCKS}, got {wrong[0]}")
     if chosen.small:
-        chosen.tables, chosen.seconds, chosen.modes, chosen.precision = [1_056], 0.5, ["eager"], "float32"
+        chosen.tables, chosen.seconds, chosen.modes, chosen.precision = [264], 0.5, ["eager"], "float32"
     if device.type == "cpu":
         torch.set_num_threads(1)
     rows, runs = measure(chosen, str(device))

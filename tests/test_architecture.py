@@ -73,6 +73,8 @@ FENCED: dict[str, tuple[str, ...]] = {
     "ale_py": ("games/adapters/atari", "games/adapters/pettingzoo"),
     "pyspiel": ("games/adapters/openspiel",),
     "open_spiel": ("games/adapters/openspiel",),
+    "pgx": ("games/adapters/pgx",),
+    "jax": ("games/adapters/pgx",),
     "pysc2": ("games/adapters/pysc2",),
     "gfootball": ("games/adapters/football",),
     "jpype": ("games/adapters/microrts",),

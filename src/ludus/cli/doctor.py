@@ -182,6 +182,7 @@ EXTRAS = {
     "games": ("gymnasium", "games of the Gymnasium interface"),
     "pettingzoo": ("pettingzoo", "games of PettingZoo"),
     "openspiel": ("open_spiel", "games of OpenSpiel"),
+    "pgx": ("pgx", "games of Pgx, in JAX"),
     "atari": ("ale-py", "Atari games for one player"),
     "multi-atari": ("multi-agent-ale-py", "Atari games for two to four players"),
     "slimevolley": ("slimevolleygym", "SlimeVolley"),

@@ -134,6 +134,14 @@ ADAPTERS: Mapping[str, Adapter] = {
         description="Most games of OpenSpiel: in turn or all at once, with chance, for one or more players.",
         critic_state=True,
     ),
+    "pgx": Adapter(
+        source="ludus.games.adapters.pgx:Pgx",
+        argument="name",
+        library="pgx",
+        install=install_command("pgx"),
+        example="pgx:othello",
+        description="Games of Pgx in JAX: chess, go, hex, backgammon, MinAtar ...; also on the device that trains.",
+    ),
     "fightingice": Adapter(
         source="ludus.games.adapters.fightingice:FightingICE",
         argument=None,

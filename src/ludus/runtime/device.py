@@ -292,6 +292,10 @@ def require_on_device(experiment: Experiment) -> None:
     for setting, is_asked in asked.items():
         if is_asked:
             raise ConfigError(f"{setting} is not for the device runtime; {_ELSEWHERE}")
+    try:
+        game.require_device(find_device(learner.device))
+    except ValueError as error:
+        raise ConfigError(f"game: {error}") from None
     _require_one_network(experiment)
     require_one_stack({name: experiment.of_role(name).learner for name in league.roles})
     try:

@@ -29,10 +29,10 @@ ENDING_S = 5.0
 """How long a guard may take to end a program and everything that it has started."""
 LONGEST_LINE = 2**16
 """Bytes of a printed line; a longer one counts as several."""
-WORKER_ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512"}
+WORKER_ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512", "JAX_PLATFORMS": "cpu"}
 """Default environment of workers. oneDNN keeps its code for each shape that it has seen, by default for
 1,024 shapes. An actor asks for few shapes, which all fit. A learner's minibatches have new shapes in each update,
-and it keeps no more than this."""
+and it keeps no more than this. Games in JAX are played on the CPU: each process would take a part of the GPU."""
 
 
 class ChildProcess:

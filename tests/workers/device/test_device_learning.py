@@ -218,6 +218,21 @@ def test_a_minibatch_in_parts_has_the_same_gradient() -> None:
     torch.testing.assert_close(whole.weights, parts.weights, atol=2e-4, rtol=0.0)
 
 
+def test_play_apart_from_learning_trains_the_same_in_memory_that_stays() -> None:
+    """As a GPU trains on a game that cannot be recorded: only learning is a graph."""
+    together, apart = (new_engine("kuhn", tables=32, batch=256) for _ in range(2))
+    places = set()
+    for _ in range(3):
+        together.iterate(0.0)
+        apart.learning.rates.fill_(1e-2)
+        played = apart._in_place(apart._play())
+        places.add((played.action.data_ptr(), *(tensor.data_ptr() for tensor in played.state.values())))
+        apart.learning.update(played, apart.learning.minibatches_for([2 * apart.layout.num_blocks]))
+        apart.learning.follow()
+    assert torch.equal(together.weights, apart.weights)
+    assert len(places) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
 @pytest.mark.parametrize("address", ["connect_four", "kuhn", "goofspiel"])

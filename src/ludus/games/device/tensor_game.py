@@ -57,6 +57,11 @@ class TensorGame(GameDefaults, ABC):
     """Uniform numbers that a step uses, whether or not chance has a part in it."""
     simultaneous: ClassVar[bool] = False
     """Whether several seats may act in the same step."""
+    recordable: ClassVar[bool] = True
+    """Whether `start` and `step` are operations of torch only. If not, the engine neither compiles them nor records
+    play, but only what surrounds them and learning."""
+    seen: ClassVar[tuple[str, ...]] = ()
+    """The parts of the state that `to_act`, `observe` and `legal` read, which are kept for learning; empty: all."""
 
     @property
     @abstractmethod
@@ -94,6 +99,13 @@ class TensorGame(GameDefaults, ABC):
     def tables(self, num_tables: int) -> TensorTables:
         return TensorTables(self, num_tables)
 
+    def require_device(self, device: torch.device) -> None:
+        """Raise a ValueError if the game cannot live on this device."""
+
+    def seen_of(self, state: TensorState) -> TensorState:
+        """The parts of the state that `seen` names."""
+        return {name: state[name] for name in self.seen} if self.seen else state
+
     @property
     def head(self) -> str:
         return next(iter(self.spec.kinds[0].action.heads))
@@ -123,8 +135,8 @@ class TensorTwin(TensorGame):
     game: GameSource
 
     @classmethod
-    def of(cls, game: GameSource) -> Self:
-        """What `TENSOR_TWIN` of the game names."""
+    def of(cls, game: GameSource) -> Self | None:
+        """What `TENSOR_TWIN` of the game names; None if there is no tensor game with the game's options."""
         return cls(game)
 
     @cached_property
@@ -146,8 +158,9 @@ def tensor_game_of(source: GameSource) -> TensorGame | None:
     address = getattr(type(game), "TENSOR_TWIN", None)
     if address is None:
         return None
-    make: Callable[[GameSource], TensorGame] = load_address(address)
-    return make(game).checked()
+    make: Callable[[GameSource], TensorGame | None] = load_address(address)
+    made = make(game)
+    return None if made is None else made.checked()
 
 
 def select(where: Tensor, one: TensorState, other: TensorState) -> TensorState:
@@ -179,7 +192,8 @@ def random_starts(game: TensorGame, moves: Tensor, most: int, draw: Callable[[in
 
 
 class TensorTables(ArrayTables):
-    """Tables of a `TensorGame` on the CPU, as a `GameBatch`."""
+    """Tables of a `TensorGame` on the CPU, as a `GameBatch`. All of them are computed in every call, so that shapes are
+    fixed; those that are not asked for keep their state, and those that are over the one before the last step."""
 
     def __init__(self, game: TensorGame, num_tables: int) -> None:
         super().__init__(game.spec, num_tables)
@@ -193,35 +207,35 @@ class TensorTables(ArrayTables):
         self._seeds[tables] = seeds
         self._steps[tables] = 0
         self._start_episodes(tables)
-        fresh = self._game.start(torch.from_numpy(self._game.draws(seeds, START)))
+        fresh = self._game.start(torch.from_numpy(self._game.draws(self._seeds, START)))
         for name, tensor in self._state.items():
-            tensor[tables] = fresh[name]
+            tensor[tables] = fresh[name][tables]
         self._show(tables)
 
     @torch.no_grad()
     def step(self, actions: Actions) -> None:
         view, game = self.view, self._game
         tables = np.flatnonzero(~view.over)
-        chosen = actions[0][game.head][tables].astype(np.int64)
+        chosen = actions[0][game.head].astype(np.int64)
         seats = np.arange(self.spec.num_seats)
-        self._require_legal(game.head, tables[:, None], seats, chosen, counts=view.to_act[tables])
-        draws = np.zeros((len(tables), game.step_draws), np.float32)
-        for step in np.unique(self._steps[tables]).tolist():
-            rows = self._steps[tables] == step
-            draws[rows] = game.draws(self._seeds[tables[rows]], step)
-        before = {name: tensor[tables] for name, tensor in self._state.items()}
-        chosen = np.where(view.to_act[tables], chosen, 0)
-        played = game.step(before, torch.from_numpy(chosen), torch.from_numpy(draws))
+        self._require_legal(game.head, tables[:, None], seats, chosen[tables], counts=view.to_act[tables])
+        draws = np.zeros((self.num_tables, game.step_draws), np.float32)
+        for step in np.unique(self._steps).tolist():
+            rows = self._steps == step
+            draws[rows] = game.draws(self._seeds[rows], step)
+        chosen = np.where(view.to_act, chosen, view.legal[0][game.head].argmax(-1))
+        played = game.step(self._state, torch.from_numpy(chosen), torch.from_numpy(draws))
         self._steps[tables] += 1
-        over, reward = played.over.numpy(), played.reward.numpy()
+        over, reward = played.over.numpy()[tables], played.reward.numpy()[tables]
         view.reward[tables] = reward
         view.score[tables] += reward
         view.over[tables] = over
+        going_on = tables[~over]
         for name, tensor in self._state.items():
-            tensor[tables] = played.state[name]
+            tensor[going_on] = played.state[name][going_on]
         view.to_act[tables[over]] = False
-        if not over.all():
-            self._show(tables[~over])
+        if len(going_on):
+            self._show(going_on)
 
     def _show(self, tables: IntArray) -> None:
         state = {name: tensor[tables] for name, tensor in self._state.items()}

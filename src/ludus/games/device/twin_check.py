@@ -17,7 +17,7 @@ def tensor_faults(source: GameSource, *, steps: int, seed: int = 0, tables: int 
     game = tensor_game_of(source)
     if game is None:
         return []
-    found = fixed_shape_faults(game, seed=seed)
+    found = fixed_shape_faults(game, rows=tables, seed=seed)
     if not found and isinstance(game, TensorTwin):
         found = twin_differences(game, game.game, steps=steps, seed=seed, tables=tables)
     return found

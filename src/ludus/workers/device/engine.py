@@ -1,4 +1,7 @@
-"""The engine: one iteration of play and learning of all players, compiled and recorded as a CUDA graph on a GPU."""
+"""The engine: one iteration of play and learning of all players, compiled and recorded as a CUDA graph on a GPU.
+
+Where the game is not recordable, only learning is recorded, and play runs step by step.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ludus.models.network_policy import can_stack
 from ludus.models.policy import architecture_digest
 from ludus.workers.config import DeviceConfig
 from ludus.workers.device.learning import Learning
-from ludus.workers.device.rollout import Layout, Rollout
+from ludus.workers.device.rollout import Layout, Played, Rollout
 from ludus.workers.trained_player import TrainedPlayer
 
 _log = logging.getLogger(__name__)
@@ -49,6 +52,11 @@ class Engine:
         self._on_gpu = self.device.type == "cuda"
         self._compiles = config.compile and self._on_gpu
         self._records = config.graph and self._on_gpu
+        self._records_play = game.recordable
+        self._played: Played | None = None
+        """What was played, in memory that stays, where only learning is recorded."""
+        if self._records and not self._records_play:
+            _log.warning("%s is played step by step: only learning is a CUDA graph", game.spec.name)
         precision = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         self.rollout = Rollout(
             game, layout, first, self.device, openings=config.openings, compiled=self._compiled, precision=precision
@@ -120,31 +128,50 @@ class Engine:
         minibatches = learning.minibatches_for(self._trained_sides)
         if self._iterations < _WARM_UP or not self._records:
             self._try(lambda: self._iterate(minibatches))
+        elif self._records_play:
+            self._replay(minibatches, lambda: self._iterate(minibatches))
         else:
-            if minibatches not in self._graphs:
-                self._record(minibatches)
-            replay = self._graphs.get(minibatches)
-            if replay is None:
-                self._iterate(minibatches)
-            else:
-                replay.replay()
+            played = self._in_place(self._play())
+            self._replay(minibatches, lambda: learning.update(played, minibatches))
         learning.follow()
         self._iterations += 1
 
     def _iterate(self, minibatches: int) -> None:
-        with torch.no_grad():
-            played = self.rollout.play(self.weights, self.learning.views, self._generator)
-        self.learning.update(played, minibatches)
+        self.learning.update(self._play(), minibatches)
 
-    def _record(self, minibatches: int) -> None:
-        """Record an iteration as a CUDA graph; without one where that fails."""
+    @torch.no_grad()
+    def _play(self) -> Played:
+        return self.rollout.play(self.weights, self.learning.views, self._generator)
+
+    def _in_place(self, played: Played) -> Played:
+        """What was played, in the memory that the recorded learning reads."""
+        if self._played is None:
+            self._played = played
+            return played
+        for name, tensor in self._played.state.items():
+            tensor.copy_(played.state[name])
+        for kept, new in zip(self._played[1:], played[1:], strict=True):
+            kept.copy_(new)
+        return self._played
+
+    def _replay(self, minibatches: int, iterate: Callable[[], None]) -> None:
+        """Run the rest of an iteration from its CUDA graph, which is recorded first; without one where that fails."""
+        if minibatches not in self._graphs:
+            self._record(minibatches, iterate)
+        graph = self._graphs.get(minibatches)
+        if graph is None:
+            iterate()
+        else:
+            graph.replay()
+
+    def _record(self, minibatches: int, iterate: Callable[[], None]) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
             graph.register_generator_state(self._generator)
             pool = next(iter(self._graphs.values())).pool() if self._graphs else None
             torch.cuda.synchronize(self.device)
             with torch.cuda.graph(graph, pool=pool):
-                self._iterate(minibatches)
+                iterate()
         except (RuntimeError, AttributeError) as error:
             _log.warning("the iteration cannot be a CUDA graph and runs step by step, which is slower: %s", error)
             self._records = False

@@ -163,7 +163,7 @@ class Played(NamedTuple):
     """What was played in an iteration, by step; row r of a step belongs to group r // rows."""
 
     state: TensorState
-    """Before the step: [steps, tables, ...]."""
+    """Before the step, as far as decisions depend on it: [steps, tables, ...]."""
     seat: Tensor
     """[steps, rows] int64."""
     acted: Tensor
@@ -222,6 +222,7 @@ class Rollout:
         self._sides = layout.side_of_group.repeat_interleave(layout.rows, 1).to(device)
         self._blocks = layout.block_of_group.to(device)
         self._sides_by_group = layout.side_of_group.to(device)
+        self._step_game = game.step if game.recordable else _not_compiled(game.step)
         self._decide, self._advance = compiled(self._decide_step), compiled(self._advance_step)
 
     def play(self, weights: Tensor, views: Callable[[Tensor], Weights], generator: torch.Generator | None) -> Played:
@@ -241,7 +242,7 @@ class Rollout:
         rows: list[tuple[TensorState, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]] = []
         for step in range(layout.steps):
             phase = step % layout.phases
-            before = tables.game
+            before = game.seen_of(tables.game)
             seat, acted, action, log_prob, value = self._decide(
                 before, tables.episode, self._sides[phase], acting[phase], chances[step]
             )
@@ -252,7 +253,7 @@ class Rollout:
             rows.append((before, seat, acted, action, log_prob, value, reward, over))
         phase = layout.steps % layout.phases
         _, next_acted, _, _, next_value = self._decide(
-            tables.game, tables.episode, self._sides[phase], acting[phase], chances[-1]
+            game.seen_of(tables.game), tables.episode, self._sides[phase], acting[phase], chances[-1]
         )
         _keep(self.tables, tables)
         states, seats, acted_, actions, log_probs, values, rewards, overs = zip(*rows, strict=True)
@@ -356,7 +357,7 @@ class Rollout:
             by_side = action.view(layout.num_blocks, layout.sides, layout.tables).transpose(1, 2).flatten(0, 1)
             actions = by_side.gather(1, (side - episode) % layout.sides)  # of seat q, side (q - episode)
             decided = acted.view(layout.num_blocks, layout.sides, layout.tables).transpose(1, 2).flatten(0, 1)
-        played = self._game.step(tables.game, actions, luck)
+        played = self._step_game(tables.game, actions, luck)
         over = played.over & moved
         reward = torch.where(moved.unsqueeze(1), played.reward, 0.0).gather(1, seat_of_side)
         earned = tables.earned + reward
@@ -387,6 +388,12 @@ class Rollout:
         columns = torch.cat(at_end, 1) * ended.unsqueeze(1)
         columns = torch.cat((columns[:, :2], (decided & counts.unsqueeze(1)).float(), columns[:, 2:]), 1)
         return columns.view(self._layout.num_blocks, self._layout.tables, -1).sum(1)
+
+
+def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, around which what calls it is compiled."""
+    kept: Callable[..., Any] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return kept
 
 
 def _keep(lasting: Tables, new: Tables) -> None:
