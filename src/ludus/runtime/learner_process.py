@@ -196,7 +196,7 @@ def open_rank(launch: Launch) -> Rank:
     if parts.per_player:
         _stand_beside(learner, parts, reader)
     for player in hosted:
-        learner.players[player].after_gradient_step = context.show_life
+        learner.players[player].show_life = context.show_life
     learner.compare()
     return Rank(context, links, learner, reader)
 
