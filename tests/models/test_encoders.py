@@ -4,6 +4,7 @@ import torch
 from batches import RICH, observations
 
 from ludus.data.specs import Entities
+from ludus.models import encoders
 from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes
 from ludus.models.encoders import Encoder, EncoderSizes
 from ludus.models.tensors import as_float, share
@@ -47,6 +48,42 @@ def test_empty_list_is_finite():
     observation["units_length"][:] = 0
     observation["units"][:] = np.nan
     assert encode(encoder, observation).features.isfinite().all()
+
+
+@pytest.mark.parametrize("network", ["plain", "alphastar"])
+def test_many_lists_are_embedded_in_groups_of_similar_length(network, monkeypatch):
+    torch.manual_seed(0)
+    parts = {"units": Entities(maximum=12, features=5, types=3)}
+    encoder = Encoder(parts, SIZES)
+    if network == "alphastar":
+        encoder = AlphaStarEncoder(parts, ALPHASTAR_SIZES, context=(), scatter=(), known_types=None)
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 5, 40).astype(np.int32)
+    lengths[[7, 31]] = 9, 13  # the last is cut to the most that there can be
+    units = rng.random((40, 12, 5), np.float32)
+    units[..., 0] = rng.integers(0, 3, (40, 12))
+    units[np.arange(12) >= lengths[:, None]] = np.nan
+    shapes = []
+
+    def embedded(rows_in_group):
+        monkeypatch.setattr(encoders, "_GROUPED_ROWS", rows_in_group)
+        shapes.clear()
+        encoded = encode(encoder, {"units": units, "units_length": lengths})
+        encoder.zero_grad()
+        (encoded.features.square().sum() + encoded.entities["units"].embedding.square().sum()).backward()
+        gradients = [parameter.grad for parameter in encoder.parameters()]
+        return encoded.features, encoded.entities["units"].embedding, *gradients
+
+    attention = encoder.entities[0].attention if network == "plain" else encoder.entities[0].layers[0].attention
+    attention.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape[:2])))
+    together = embedded(40)
+    assert shapes == [(40, 12)]
+    apart = embedded(8)
+    assert [rows for rows, _ in shapes] == [8] * 5
+    assert [longest for _, longest in shapes][-1] == 12
+    assert max(longest for _, longest in shapes[:-1]) < 5
+    for one, other in zip(apart, together, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
 def test_bytes_become_shares_of_255():

@@ -31,12 +31,16 @@ class Process:
         return self.exit_code
 
 
+def never() -> bool:
+    return False
+
+
 @pytest.fixture
 def connected() -> Iterator[tuple[RemoteLearner, Connection]]:
     here, there = Pipe()
     process: Any = Process(here)
     with here, there:
-        yield RemoteLearner(process, patience_s=5.0), there
+        yield RemoteLearner(process, never), there
 
 
 def learned(step: int) -> Learned:
@@ -53,6 +57,29 @@ def test_news_that_came_before_an_answer_are_not_waited_for_again(connected: tup
     assert learner.take_news(), "the controller has yet to note them"
     assert [decisions for decisions, _ in learner.updates] == [100]
     assert not learner.take_news(), "a learner that is silent for a moment is no fault"
+
+
+def test_an_answer_is_waited_for_as_long_as_the_learner_shows_life() -> None:
+    here, there = Pipe()
+    looks = 0
+
+    def answers_at_the_second_look() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            send(there, Done())
+        return looks > 4
+
+    process: Any = Process(here)
+    with here, there:
+        learner = RemoteLearner(process, answers_at_the_second_look)
+        assert learner.ask(Forget(3)) == Done()
+        with pytest.raises(LearnerGone, match="worker_hang: the learner did not answer for 1 s"):
+            learner.ask(Forget(3))
+        assert looks == 5
+        with pytest.raises(LearnerGone, match="worker_hang"):
+            learner.ask(Forget(3), patience_s=0.0)
+        assert looks == 5, "a limit of the request itself counts alone"
 
 
 def test_all_news_are_taken_at_once(connected: tuple[RemoteLearner, Connection]) -> None:
@@ -83,7 +110,7 @@ def test_learners_of_single_players_do_as_asked_although_one_is_gone() -> None:
     """Otherwise the others would keep the trajectories of an actor that is dead, or leave an answer for later."""
     pipes = {player: Pipe() for player in ("first", "second", "third")}
     processes: dict[str, Any] = {player: Process(here) for player, (here, _) in pipes.items()}
-    members = {player: RemoteLearner(one, patience_s=5.0, player=player) for player, one in processes.items()}
+    members = {player: RemoteLearner(one, never, player=player) for player, one in processes.items()}
     for player, (_, there) in pipes.items():
         send(there, Learned((LearnerProgress(player, 0, 1, 100),), {}))
     learners = RemoteLearners(members, spent=0)
@@ -110,7 +137,7 @@ def test_a_learner_that_starts_again_is_not_waited_for_to_forget_an_actor() -> N
     """Its start takes seconds, in which nobody would serve the actors."""
     pipes = {player: Pipe() for player in ("first", "second")}
     processes: dict[str, Any] = {player: Process(here) for player, (here, _) in pipes.items()}
-    members = {player: RemoteLearner(one, patience_s=5.0, player=player) for player, one in processes.items()}
+    members = {player: RemoteLearner(one, never, player=player) for player, one in processes.items()}
     learners = RemoteLearners(members, spent=0)
     first, second = (there for _, there in pipes.values())
     send(first, Learned((LearnerProgress("first", 0, 1, 100),), {}))

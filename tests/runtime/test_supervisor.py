@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ludus.runtime import faults as supervisor
-from ludus.runtime.faults import START_UP_S, Fault, FaultLog, Heartbeats, WorkerSlot
+from ludus.runtime.faults import START_UP_S, Fault, FaultLog, Heartbeats, WorkerSlot, queued_s
 from ludus.store.run_folder import read_metrics
 from ludus.system.guard import Guard
 from ludus.workers.config import Supervision
@@ -67,6 +67,40 @@ def test_a_new_process_has_time_to_start(clock: Clock) -> None:
     assert not life.is_hung(0)
     pass_time(clock, life, 1)
     assert life.is_hung(0)
+
+
+def test_a_worker_that_waits_for_a_processor_is_not_hung(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = {7: 5.0, 8: 5.0}
+    monkeypatch.setattr(supervisor, "queued_s", waited.__getitem__)
+    life = Heartbeats(np.full(2, clock.now), hung_after_s=10)
+    life.runs_as(0, 7)
+    life.runs_as(1, 8)
+    for _ in range(20):
+        waited[7] += 0.9
+        pass_time(clock, life, 1)
+    assert not life.is_hung(0), "it had 2 of 20 seconds"
+    assert life.is_hung(1)
+    pass_time(clock, life, 9)
+    assert life.is_hung(0), "it has had a processor for the last 9, and does not show life"
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not count it")
+def test_the_kernel_says_how_long_a_process_has_waited_for_a_processor() -> None:
+    here = min(os.sched_getaffinity(0))
+    busy = [
+        subprocess.Popen(["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {here}))
+        for _ in range(2)
+    ]
+    try:
+        deadline = time.monotonic() + 60
+        while min(queued_s(one.pid) for one in busy) < 0.2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert min(queued_s(one.pid) for one in busy) >= 0.2, "two share one processor"
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+    assert queued_s(busy[0].pid) == 0.0, "it has ended"
 
 
 def test_every_failure_doubles_the_wait(clock: Clock) -> None:

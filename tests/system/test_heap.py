@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,3 +34,32 @@ def test_gaps_in_the_heap_go_back_to_the_system(monkeypatch: pytest.MonkeyPatch)
     own.settle()
     assert resident() < full - 100 * MIB
     assert len(small) == 2_000
+
+
+_HOLES = """
+from pathlib import Path
+import sys
+import numpy as np
+from ludus.system.shared_memory import Heap
+own = Heap(changing_sizes=sys.argv[1] == "changing")
+if own._trim is None:
+    raise SystemExit(77)
+np.ones(30 * 2**20, np.uint8)  # once it is freed, glibc takes arrays up to this size from the heap
+kept = []
+for size in range(5, 13):
+    arrays = [np.ones(size * 2**20, np.uint8) for _ in range(24)]
+    kept.append(np.ones(100_000, np.uint8))  # stays behind them
+    del arrays
+print(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel and glibc")
+def test_large_arrays_of_changing_sizes_leave_nothing_behind() -> None:
+    def left(kind: str) -> int:
+        done = subprocess.run([sys.executable, "-c", _HOLES, kind], capture_output=True, check=False)
+        if done.returncode == 77:
+            pytest.skip("the C library has no malloc_trim")
+        return int(done.stdout)
+
+    assert left("changing") < left("fixed") - 50 * MIB

@@ -318,11 +318,13 @@ def test_gradients_are_clipped() -> None:
     assert 0 < norm <= 1e-3 + 1e-6, "the first moment averages gradients, none of which is longer"
 
 
-def test_every_gradient_step_is_a_sign_of_life() -> None:
+def test_every_preparation_and_every_gradient_step_is_a_sign_of_life() -> None:
     player, batches = new_player(), played()
     signs: list[int] = []
-    player.after_gradient_step = lambda: signs.append(player.step)
-    assert player.update(batches, 0.0)["gradient_steps"] == len(signs) > CONFIG.epochs
+    player.show_life = lambda: signs.append(player.step)
+    steps = player.update(batches, 0.0)["gradient_steps"]
+    assert steps > CONFIG.epochs
+    assert len(signs) == len(batches) + steps
 
 
 @pytest.mark.parametrize("rate", [1e3, 1e6, 1e30])

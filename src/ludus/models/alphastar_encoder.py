@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ludus.data.checks import require_in
 from ludus.data.specs import CRITIC_PREFIX, Entities, Part, Planes, Vector, length_name
-from ludus.models.encoders import Encoded, EncodedEntities, KnownTypes, crop_entities
+from ludus.models.encoders import Encoded, EncodedEntities, KnownTypes, crop_entities, embed_by_length
 from ludus.models.operators import Attention, Conv2d, Embedding, LayerNorm, Linear, ResidualConv
 from ludus.models.tensors import as_float
 
@@ -133,13 +133,16 @@ class EntityTransformer(nn.Module):
     def forward(self, entities: Tensor, length: Tensor) -> tuple[Tensor, EncodedEntities]:
         """[..., size] for the list as a whole, and its entities, cropped to the longest list."""
         rows, valid = crop_entities(entities, length, self.maximum)
+        embedding = embed_by_length(rows, valid, length, self._transform)
+        mean = embedding.sum(-2) / length.clamp(1, self.maximum).unsqueeze(-1)
+        return torch.relu(self.whole(mean)), EncodedEntities(embedding, valid)
+
+    def _transform(self, rows: Tensor, valid: Tensor) -> Tensor:
         hidden = self._embedded(rows)
         for layer in self.layers:
             hidden = layer(hidden, valid)
         hidden = torch.relu(self.outputs(torch.relu(self.outputs_norm(hidden))))
-        embedding = hidden.masked_fill(~valid.unsqueeze(-1), 0.0)
-        mean = embedding.sum(-2) / length.clamp(1, self.maximum).unsqueeze(-1)
-        return torch.relu(self.whole(mean)), EncodedEntities(embedding, valid)
+        return hidden.masked_fill(~valid.unsqueeze(-1), 0.0)
 
     def _embedded(self, rows: Tensor) -> Tensor:
         found: list[Tensor] = []

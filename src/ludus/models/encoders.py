@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +16,8 @@ from ludus.models.tensors import DeferredChecks, as_float
 
 _LARGE_PLANE = 16
 """Planes longer than this are halved by the next convolution."""
+_GROUPED_ROWS = 256
+"""Least number of entity lists in a group of similar length."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +63,22 @@ def crop_entities(entities: Tensor, length: Tensor, maximum: int) -> tuple[Tenso
     valid = valid_entities(length, longest)
     # Padding may hold anything, NaN included, so it is replaced rather than multiplied by zero.
     return entities[..., :longest, :].masked_fill(~valid.unsqueeze(-1), 0), valid
+
+
+def embed_by_length(rows: Tensor, valid: Tensor, length: Tensor, embed: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """`embed(rows, valid)`, [..., N, size] and zero where not valid. Many lists on a CPU are embedded in groups of
+    similar length, each cropped to its own longest list: most are far shorter than the longest one of all."""
+    num_groups = len(rows) // _GROUPED_ROWS
+    if num_groups < 2 or rows.dim() > 3 or rows.device.type != "cpu" or DeferredChecks.active():
+        return embed(rows, valid)
+    longest = rows.shape[1]
+    order = length.argsort(stable=True)
+    groups: list[Tensor] = []
+    for group in order.tensor_split(num_groups):
+        most = max(1, min(longest, int(length[group[-1]])))
+        embedded = embed(rows[:, :most].index_select(0, group), valid[:, :most].index_select(0, group))
+        groups.append(functional.pad(embedded, (0, 0, 0, longest - most)))
+    return torch.cat(groups).index_select(0, order.argsort())
 
 
 def with_flags(rows: Tensor, part: Entities) -> Tensor:
@@ -127,12 +145,16 @@ class EntitiesEncoder(nn.Module):
 
     def forward(self, entities: Tensor, length: Tensor) -> tuple[Tensor, EncodedEntities]:
         rows, valid = crop_entities(entities, length, self.maximum)
+        embedding = embed_by_length(rows, valid, length, self._embed)
+        pooled = embedding.sum(-2) / length.clamp(1, self.maximum).unsqueeze(-1)
+        return pooled, EncodedEntities(embedding, valid)
+
+    def _embed(self, rows: Tensor, valid: Tensor) -> Tensor:
         hidden = self.inputs(with_flags(rows, self.part))
         hidden = hidden + self.attention(self.attention_norm(hidden), valid)
         hidden = hidden + self.mix(self.mix_norm(hidden))
-        embedding = self.outputs(hidden).masked_fill(~valid.unsqueeze(-1), 0.0)
-        pooled = embedding.sum(-2) / length.clamp(1, self.maximum).unsqueeze(-1)
-        return pooled, EncodedEntities(embedding, valid)
+        embedding: Tensor = self.outputs(hidden)
+        return embedding.masked_fill(~valid.unsqueeze(-1), 0.0)
 
 
 class Encoder(nn.Module):

@@ -107,6 +107,8 @@ START_UP_S = 120.0
 NAP_S = 2.0
 """The controller looks several times a second. A longer gap was its own pause: it wrote a checkpoint, was
 stopped, or the machine slept; workers that waited for it could not show life meanwhile."""
+SILENT_S = 1.0
+"""Workers that have been silent for longer are watched: they may hang, or wait for a processor."""
 
 
 @dataclass
@@ -151,17 +153,27 @@ class WorkerSlot:
 
 
 class Heartbeats:
-    """How long workers have been silent, by the times that they write into shared memory."""
+    """How long workers have been silent, by the times that they write into shared memory. The time that a worker of
+    this machine waits for a processor does not count: on a crowded machine, one update may take minutes."""
 
     def __init__(self, times: Array, hung_after_s: float) -> None:
         self._times = times
         self._hung_after_s = hung_after_s
         self._looked = self._awake_since = time.monotonic()
+        self._pids: dict[int, int] = {}
+        self._queued: dict[int, tuple[float, float]] = {}
+        """By silent worker: since when, and the seconds that it had waited for a processor by then."""
 
     def started(self, worker: int) -> None:
-        """A process that has just been started is given time to show its first sign."""
+        """A process that is about to start is given time to show its first sign."""
         grace = max(0.0, START_UP_S - self._hung_after_s)
         self._times[worker] = time.monotonic() + grace
+        self._pids.pop(worker, None)
+
+    def runs_as(self, worker: int, pid: int) -> None:
+        """The worker is this process of this machine."""
+        self._pids[worker] = pid
+        self._queued[worker] = (self._since(worker), queued_s(pid))
 
     def look(self) -> None:
         """Call it in every round."""
@@ -169,10 +181,31 @@ class Heartbeats:
         if now - self._looked > NAP_S:
             self._awake_since = now
         self._looked = now
+        for worker, pid in self._pids.items():
+            since = self._since(worker)
+            if now - since > SILENT_S and self._queued[worker][0] != since:
+                self._queued[worker] = (since, queued_s(pid))
 
     def last(self, worker: int) -> float:
         return float(self._times[worker])
 
     def is_hung(self, worker: int) -> bool:
-        since = max(float(self._times[worker]), self._awake_since)
-        return self._looked - since > self._hung_after_s
+        return self._looked - self._since(worker) > self._hung_after_s and self.silence(worker) > self._hung_after_s
+
+    def silence(self, worker: int) -> float:
+        """Seconds that the worker has been silent for, without those that it waited for a processor."""
+        since = self._since(worker)
+        starved = 0.0
+        if worker in self._pids and self._queued[worker][0] == since:
+            starved = queued_s(self._pids[worker]) - self._queued[worker][1]
+        return self._looked - since - max(0.0, starved)
+
+    def _since(self, worker: int) -> float:
+        return max(float(self._times[worker]), self._awake_since)
+
+
+def queued_s(pid: int) -> float:
+    """Seconds that the main thread of a process has waited for a processor; 0 if the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0

@@ -181,7 +181,9 @@ class LocalLauncher:
         fds = {child.fileno(), self._region.fd, *(fd for signal in self.signals for fd in signal.fds)}
         self.heartbeats.started(index)
         with child, self._logs.output(order.name) as output:
-            return WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)
+            process = WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)
+        self.heartbeats.runs_as(index, process.pid)
+        return process
 
     def open_rendezvous(self, host: str = LOOPBACK) -> str:
         """Let the ranks of the next learner find each other at this address of this machine; returns it with a port."""

@@ -45,13 +45,15 @@ class RemoteLearner:
     def __init__(
         self,
         process: WorkerProcess,
-        patience_s: float,
+        is_hung: Callable[[], bool],
         spent: int = 0,
         followers: Sequence[WorkerProcess] = (),
         player: str | None = None,
     ) -> None:
-        """`player`: the only one that it trains; None: it trains all."""
+        """`is_hung`: whether it has been silent for too long. A learner answers between two updates, which may take
+        minutes, and shows life meanwhile. `player`: the only one that it trains; None: it trains all."""
         self._process = process
+        self._is_hung = is_hung
         self.player = player
         self.is_ready = False
         """It has loaded its checkpoint."""
@@ -59,7 +61,6 @@ class RemoteLearner:
         """Its other ranks. They send messages only when they fail, and all ranks end together."""
         self._spent = spent
         """Decisions of players that have left."""
-        self._patience_s = patience_s
         self._has_news = False
         self.reports: dict[str, LearnerProgress] = {}
         self.updates: list[tuple[int, dict[str, float]]] = []
@@ -87,7 +88,8 @@ class RemoteLearner:
     # --- messages ---
 
     def ask(self, request: ToLearner, patience_s: float | None = None) -> Any:
-        """Send a request and return its answer; news that arrive before it are kept."""
+        """Send a request and return its answer; news that arrive before it are kept. Waits as long as the learner
+        shows life, or for `patience_s`."""
         self.send(request)
         return self.wait_for_answer(patience_s)
 
@@ -98,7 +100,7 @@ class RemoteLearner:
 
     def wait_for_answer(self, patience_s: float | None = None) -> Any:
         while True:
-            message = self._next(self._patience_s if patience_s is None else patience_s)
+            message = self._next(patience_s)
             if not self._take_in(message):
                 return message
 
@@ -138,14 +140,14 @@ class RemoteLearner:
     def _died(self, process: WorkerProcess) -> LearnerGone:
         return self._gone(death_of(process, "worker_crash"))
 
-    def _next(self, patience_s: float, stopped: Callable[[], bool] = lambda: False) -> Any:
+    def _next(self, patience_s: float | None, stopped: Callable[[], bool] = lambda: False) -> Any:
         """The next message. Time is counted in waits, so that a pause of this process does not count."""
         waits = 0
         while not self._process.control.poll(WAIT_S):
             self.check()
             waits += 1
-            if waits * WAIT_S > patience_s:
-                raise self._gone(Fault("worker_hang", f"the learner did not answer for {patience_s:.0f} s"))
+            if self._is_hung() if patience_s is None else waits * WAIT_S > patience_s:
+                raise self._gone(Fault("worker_hang", f"the learner did not answer for {waits * WAIT_S:.0f} s"))
             if stopped():
                 raise self._gone(Fault("killed", "stopped while the learner was starting"))
         return self._receive()

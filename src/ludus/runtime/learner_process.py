@@ -196,7 +196,7 @@ def open_rank(launch: Launch) -> Rank:
     if parts.per_player:
         _stand_beside(learner, parts, reader)
     for player in hosted:
-        learner.players[player].after_gradient_step = context.show_life
+        learner.players[player].show_life = context.show_life
     learner.compare()
     return Rank(context, links, learner, reader)
 
@@ -272,7 +272,7 @@ class LearnerProcess:
         train = wrap(self.learner, self._context.experiment.middleware)
         training, other, waiting = range(len(LEARNER_TIMES))
         self._note_time(other)
-        heap = Heap()
+        heap = Heap(changing_sizes=True)
         while True:
             self._context.show_life()
             heap.settle()
@@ -365,7 +365,7 @@ def run_follower(launch: Launch) -> None:
     for descriptor in (context.woken.fds[0], leader.link.fileno(), context.control.fileno()):
         poll.register(descriptor, select.POLLIN)
 
-    heap = Heap()
+    heap = Heap(changing_sizes=True)
     while True:
         context.show_life()
         heap.settle()

@@ -122,13 +122,22 @@ class ProcessWorkers:
             self.learner = RemoteLearners({player: self._client_of(player) for player in players}, spent)
         else:
             assert self.group.learner is not None
-            hung_after_s = self._experiment.supervision.hung_after_s
-            self.learner = RemoteLearner(self.group.learner, hung_after_s, spent, self.group.followers)
+            is_hung = self._is_hung(self._launcher.parts.learners.start)
+            self.learner = RemoteLearner(self.group.learner, is_hung, spent, self.group.followers)
 
     def _client_of(self, player: str) -> RemoteLearner:
         """The client of a learner that trains one player alone."""
-        patience_s = self._experiment.supervision.hung_after_s
-        return RemoteLearner(self.group.learners[player], patience_s, player=player)
+        parts = self._launcher.parts
+        is_hung = self._is_hung(parts.learners.start + parts.players.index(player))
+        return RemoteLearner(self.group.learners[player], is_hung, player=player)
+
+    def _is_hung(self, worker: int) -> Callable[[], bool]:
+        def look() -> bool:
+            heartbeats = self._launcher.heartbeats
+            heartbeats.look()
+            return heartbeats.is_hung(worker)
+
+        return look
 
     def can_replace(self, player: str) -> bool:
         return isinstance(self.learner, RemoteLearners) and self._launcher.can_restart_learner(player)

@@ -171,11 +171,25 @@ EVERY_S = 10.0
 """Returning free memory takes milliseconds, and memory that is needed again has to be requested again."""
 
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's settings (malloc.h)."""
+OWN_PAGES_FROM = 4 << 20
+"""Bytes from which an array gets pages of its own, which it returns when it is freed."""
+KEPT_AT_THE_TOP = 1 << 30
+"""Free bytes at the end of the heap that only `Heap.settle` returns."""
+
+
 class Heap:
     """Returns free memory of this process to the system. Does nothing without glibc."""
 
-    def __init__(self) -> None:
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    def __init__(self, *, changing_sizes: bool = False) -> None:
+        """`changing_sizes`: the sizes of large arrays change all the time, as those of minibatches do. Freed ones leave
+        holes that later ones do not fit, and the heap would grow for hours, so large arrays get pages of their own."""
+        libc = ctypes.CDLL(None)
+        self._trim = getattr(libc, "malloc_trim", None)
+        if changing_sizes and self._trim is not None:
+            libc.mallopt(M_MMAP_THRESHOLD, OWN_PAGES_FROM)
+            libc.mallopt(M_TRIM_THRESHOLD, KEPT_AT_THE_TOP)
         self._trimmed_at = time.monotonic()
 
     def settle(self) -> None:

@@ -138,7 +138,8 @@ class Supervision:
     """How failed workers are handled."""
 
     hung_after_s: float = 60.0
-    """Seconds without a heartbeat after which a worker is replaced; a step or a checkpoint must take less."""
+    """Seconds without a heartbeat after which a worker is replaced; a step or a checkpoint must take less. Time in
+    which a worker waits for a processor does not count."""
     quarantine_after: int = 3
     """Failures of an actor, without progress of the learner in between, after which it is not restarted."""
     back_off_s: float = 0.5

@@ -115,7 +115,7 @@ def _descend(
             used = [kind for kind in kinds if present[step, :, kind].any()]
             if not used:  # all decisions were too old
                 continue
-            first.after_gradient_step()
+            first.show_life()
             for kind in used:
                 part = _minibatch(joint[kind], passes[kind], step, whole=first.is_whole)
                 details = epoch == first.config.epochs - 1

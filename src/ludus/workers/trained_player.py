@@ -113,8 +113,8 @@ class TrainedPlayer:
         """Decisions not trained on because their trajectory held a NaN or an infinity."""
         self._average_kl: list[float] = []
         """Of the update under way, by kind of seat, where live and averaged weights were compared."""
-        self.after_gradient_step: Callable[[], None] = lambda: None
-        """A heartbeat: called during an update, which may take minutes."""
+        self.show_life: Callable[[], None] = lambda: None
+        """Called during an update, which may take minutes: after each preparation and each gradient step."""
 
     @property
     def model(self) -> ModelId:
@@ -138,7 +138,10 @@ class TrainedPlayer:
 
     def prepare(self, batches: Mapping[int, Batch], progress: float) -> dict[int, Batch]:
         """Move batches to the device and add the columns of the algorithm."""
-        prepared = {kind: self._prepare(kind, batches[kind], progress) for kind in sorted(batches)}
+        prepared = {}
+        for kind in sorted(batches):
+            prepared[kind] = self._prepare(kind, batches[kind], progress)
+            self.show_life()
         return prepared if self.is_whole else {kind: batch.flat() for kind, batch in prepared.items()}
 
     def require_sound(self, prepared: Mapping[int, Batch], steps: Sequence[GradientStep], progress: float) -> None:
@@ -291,7 +294,7 @@ class TrainedPlayer:
                         for kind, loss in losses.items()
                     }
                 )
-                self.after_gradient_step()
+                self.show_life()
         return gradient_steps(self.ranks, broken, measured)
 
     def follow(self) -> None:

@@ -401,14 +401,14 @@ class NodeAgent:
 
     @_in_own_thread
     def _news(self, said: list[WorkerNews]) -> News:
-        now, parts = time.monotonic(), getattr(self._launcher, "parts", None)
+        parts = getattr(self._launcher, "parts", None)
         indices = [worker.index for worker in self._workers.values()]
         if parts is None:
             return News(said, {}, {}, {}, {}, {}, [], [], 0)
         actors = [index for index in indices if index < parts.num_places]
         return News(
             said,
-            ages={index: now - float(parts.heartbeats[index]) for index in indices},
+            ages={index: self._launcher.heartbeats.silence(index) for index in indices},
             times={actor: parts.actor_times[actor].tolist() for actor in actors},
             present={actor: bool(parts.present[actor]) for actor in actors},
             dropped_reward={actor: float(parts.dropped_reward[actor]) for actor in actors},
