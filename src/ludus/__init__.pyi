@@ -72,8 +72,11 @@ from ludus.league.psro import MetaStrategy  # Opponents: the meta-strategy of al
 from ludus.league.matchmaking import Candidates  # The players that a rule may choose from.
 from ludus.league.payoff import Payoff  # Win rates and scores between players, from results.
 from ludus.league.promotion import BySteps  # A snapshot every so many decisions.
+from ludus.league.promotion import ByUpdates  # A snapshot every so many updates.
+from ludus.league.promotion import ByTime  # A snapshot every so many seconds of training.
 from ludus.league.promotion import ByWinRate  # A snapshot once opponents are beaten often enough.
 from ludus.league.promotion import ByScore  # A snapshot when the mean score has grown.
+from ludus.league.promotion import Memory  # Which snapshots stay when there are many.
 from ludus.league.population import Population  # Population-based training of a role's settings.
 
 # Networks
@@ -134,6 +137,8 @@ __all__ = [
     "Bot",
     "ByScore",
     "BySteps",
+    "ByTime",
+    "ByUpdates",
     "ByWinRate",
     "Candidates",
     "Choice",
@@ -161,6 +166,7 @@ __all__ = [
     "Loss",
     "MagnetPolicyGradient",
     "Matchmaker",
+    "Memory",
     "MetaStrategy",
     "MetricsOutput",
     "Middleware",

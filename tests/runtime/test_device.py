@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -24,14 +25,15 @@ from ludus.data.records import (
     MatchIssued,
     Pause,
     PlayerAdded,
+    PlayerRemoved,
     PlayerReset,
     RemovePlayer,
     ResetPlayer,
 )
 from ludus.games import ConnectFour, Goofspiel, Siege
-from ludus.league import PFSP, BySteps, LeagueRules, Live, Mixture, Role, SelfPlay
+from ludus.league import PFSP, BySteps, ByTime, LeagueRules, Live, Memory, Mixture, Role, SelfPlay
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import exact_report
+from ludus.runtime.assemble import exact_report, load_league
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.device import DeviceWorkers, device_training, require_on_device
 from ludus.runtime.rounds import FINISHED
@@ -127,6 +129,49 @@ def test_kills_leave_the_ledger_in_order_and_lose_nothing_that_it_holds(tmp_path
     assert digest
 
 
+def test_snapshots_by_time_and_a_bounded_memory_are_a_fold_of_the_ledger(tmp_path: Path) -> None:
+    """The time is in the rows, so that a replay, which takes none, comes to the same league."""
+    path = tmp_path / "run"
+    roles = {
+        "main": Role(matchmaking=MIXED, promotion=ByTime(seconds=0.05), memory=Memory(size=4, strongest=1)),
+        "foe": Role(matchmaking=Live(role="main"), promotion=BySteps(every=400)),
+    }
+    experiment = tiny(runtime="device", league=LeagueRules(roles=roles), budget=10**9)
+    starts = []
+    for _ in range(2):
+
+        def watch(training: Any) -> None:
+            if sum(one.startswith("main.") for one in training.league.players) >= 9 * (len(starts) + 1):
+                raise StopTraining("enough")
+
+        with closing(on_device(path, experiment)) as training:
+            starts.append(training.controller.clock.seconds)
+            assert training.run(watch) == "enough"
+            live = training.league
+        replayed = load_league(folder_of(path), experiment)
+        assert replayed.state_digest() == live.state_digest()
+        assert len(live.candidates.history_of("main")) == 4
+    events = check_ledger(path)
+    seconds = [event.seconds for event in events if isinstance(event, LearnerProgress)]
+    assert seconds == sorted(seconds)
+    assert 0.0 < starts[1] <= seconds[-1]  # the second start goes on counting
+    added = [event for event in events if isinstance(event, PlayerAdded) and event.parent == "main"]
+    assert {event.reason.split()[-1] for event in added} == {"initial", "seconds"}
+    gone = [event.player for event in events if isinstance(event, PlayerRemoved)]
+    assert len(gone) == len(added) - 4
+    assert "main.1" not in gone
+    assert live.candidates.history_of("main")[-1] == added[-1].player
+
+
+def test_without_a_rule_that_reads_the_time_no_row_holds_it(tmp_path: Path) -> None:
+    with closing(on_device(tmp_path / "run", league(budget=400))) as training:
+        training.run()
+    progress = [one for one in check_ledger(tmp_path / "run") if isinstance(one, LearnerProgress)]
+    assert progress
+    assert {one.seconds for one in progress} == {0.0}
+    assert b"seconds" not in (tmp_path / "run" / "ledger.db").read_bytes()
+
+
 def test_edits_reach_a_run_and_a_player_that_joins_is_trained(tmp_path: Path) -> None:
     asker = Asker(
         edits=(
@@ -172,6 +217,11 @@ def test_a_paused_run_waits(tmp_path: Path) -> None:
 
     with closing(on_device(tmp_path / "run", tiny(runtime="device"))) as training:
         training.run(watch)
+        held = training.controller.clock.seconds
+        assert training.controller.clock.seconds == held
+        training.controller.clock.hold(False)
+        time.sleep(0.01)
+        assert training.controller.clock.seconds > held
     _, (_, last), *rest = seen  # it is told at the end of a round
     assert rest == [(True, last)] * 3
 
