@@ -70,7 +70,7 @@ class ClusterConfig:
         require_one_of(self, get_args(Compression), compress=self.compress)
 
 
-Runtime = Literal["serial", "local", "ray", "device"]
+Runtime = Literal["auto", "serial", "local", "ray", "device"]
 _DEFAULT = LearnerConfig()
 
 
@@ -125,9 +125,9 @@ class Experiment:
     a hundredth of it to write makes the seconds longer, so that checkpoints never cost more than 1 % of the time."""
     actors: LiveField[int | None] = None
     """Actor processes; None: as many as the cores and the batch allow. The serial runtime has none."""
-    runtime: Runtime = "local"
+    runtime: Runtime = "auto"
     """Where the workers run: processes of this machine, one repeatable process, nodes of a Ray cluster, or one
-    device with the tables on it too."""
+    device with the tables on it too. auto: `device` on a GPU if the experiment fits it, else `local`."""
     supervision: Supervision = field(default_factory=Supervision)
     device: DeviceConfig = field(default_factory=DeviceConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
