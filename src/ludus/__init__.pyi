@@ -30,6 +30,7 @@ from ludus.workers.config import LearnerConfig  # How batches become updates.
 from ludus.league.rules import EvaluationConfig  # What every new snapshot is measured against.
 from ludus.workers.config import Supervision  # What happens when workers fail.
 from ludus.workers.config import DeviceConfig  # How `--runtime device` computes.
+from ludus.workers.config import Openings  # Training episodes that start after random moves.
 from ludus.experiment import ClusterConfig  # The nodes of a Ray cluster.
 from ludus.store.model_storage import ModelStorage  # Where models are kept besides the run folder.
 from ludus.data.schedules import Linear  # A number that changes in a straight line over the budget.
@@ -174,6 +175,7 @@ __all__ = [
     "ModelStorage",
     "ModulePolicy",
     "ObservationSpec",
+    "Openings",
     "Payoff",
     "Planes",
     "Point",

@@ -35,7 +35,7 @@ from ludus.services.resources import UserService
 from ludus.store.model_storage import ModelStorage
 from ludus.system.arrays import Compression
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import OF_THE_RUN, DeviceConfig, LearnerConfig, Supervision
+from ludus.workers.config import OF_THE_RUN, DeviceConfig, LearnerConfig, Openings, Supervision
 from ludus.workers.worker import Middleware
 
 
@@ -98,6 +98,8 @@ class Experiment:
     """Further bots by name (FILE.py:CLASS or program:COMMAND), for `league.bots` and `evaluation.opponents`."""
     isolation: Isolation | None = None
     """Plays the game in processes of its own, within these limits; None: inside the actors."""
+    openings: Openings = field(default_factory=Openings)
+    """Start positions of training episodes; by default all start at the beginning."""
     policies: SeatPolicies = "shared"
     """Which policy of its player acts for a seat."""
     model: ModelConfig = field(default_factory=ActorCritic)

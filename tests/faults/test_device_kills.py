@@ -20,6 +20,7 @@ from ludus.experiment import Experiment
 from ludus.league.matchmaking import Live
 from ludus.league.promotion import BySteps, ByTime, Memory
 from ludus.league.rules import LeagueRules, Role
+from ludus.runtime.assemble import CHECKPOINT
 from ludus.store.run_folder import RunFolder
 
 KILLS = 50
@@ -89,6 +90,9 @@ def die_and_stop(path: Path, kills: int) -> str:
         stop(training)  # asserts 130: the state is saved
     check_nothing_left(path, [training.pid])
     found = check_run(path)
+    saved = RunFolder.open(path).checkpoints(CHECKPOINT).load_latest()
+    assert saved is not None
+    assert saved.step >= sum(standing.decisions for standing in found.standings.values())
     told = ", ".join(f"{count} while {what}" for what, count in sorted(victim.kills.items()))
     assert found.starts >= victim.kills["training"] + 1
     assert found.matches.finished > 0
