@@ -35,6 +35,7 @@ from ludus.experiment import ClusterConfig  # The nodes of a Ray cluster.
 from ludus.store.model_storage import ModelStorage  # Where models are kept besides the run folder.
 from ludus.data.schedules import Linear  # A number that changes in a straight line over the budget.
 from ludus.data.schedules import Exponential  # A number that changes by a constant factor over the budget.
+from ludus.data.schedules import Warmup  # A schedule that rises from 0 first.
 from ludus.workers.worker import Middleware  # User code around every step of every worker.
 from ludus.workers.worker import Worker  # An actor, a learner or a controller, as middleware sees it.
 from ludus.workers.worker import Progress  # What one step of a worker got done.
@@ -77,7 +78,6 @@ from ludus.league.promotion import ByUpdates  # A snapshot every so many updates
 from ludus.league.promotion import ByTime  # A snapshot every so many seconds of training.
 from ludus.league.promotion import ByWinRate  # A snapshot once opponents are beaten often enough.
 from ludus.league.promotion import ByScore  # A snapshot when the mean score has grown.
-from ludus.league.promotion import Memory  # Which snapshots stay when there are many.
 from ludus.league.population import Population  # Population-based training of a role's settings.
 
 # Networks
@@ -167,7 +167,6 @@ __all__ = [
     "Loss",
     "MagnetPolicyGradient",
     "Matchmaker",
-    "Memory",
     "MetaStrategy",
     "MetricsOutput",
     "Middleware",
@@ -206,6 +205,7 @@ __all__ = [
     "UserService",
     "Vector",
     "WandB",
+    "Warmup",
     "Worker",
     "algorithms",
     "apply_overrides",

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from league_rows import match_of, result_of
+from msgspec.structs import replace
 
 from ludus.data.records import LearnerProgress, PlayerReset, Result
 from ludus.league.matchmaking import Candidates

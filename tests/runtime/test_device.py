@@ -35,14 +35,14 @@ from ludus.data.records import (
 from ludus.games import ConnectFour, Goofspiel, Siege
 from ludus.league import PFSP, BySteps, ByTime, FixedLaw, LeagueRules, Live, Memory, Mixture, Role, SelfPlay
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import exact_report, load_league
+from ludus.runtime.assemble import CHECKPOINT, exact_report, load_league
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.device import DeviceWorkers, device_training, require_on_device, tensor_game
 from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.config import DeviceConfig, Openings
-from ludus.workers.worker import Progress, StopTraining, Worker
+from ludus.workers.worker import Diverged, Progress, StopTraining, Worker
 
 MIXED = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
 ROLES = {
@@ -271,6 +271,38 @@ def test_the_random_bot_is_an_opponent_in_training_and_plays_uniformly(tmp_path:
     assert {one.first_models[1] for one in trained} == {""}
     assert {issued[one.match_id].sides[1].players for one in trained} == {("random",)}
     assert not any(issued[one.match_id].sides[1].trains for one in trained)
+
+
+def test_a_dead_network_ends_the_run_by_name_and_is_not_saved(tmp_path: Path) -> None:
+    """Weights of the trunk that are 0 give every position the same value."""
+    saved: list[int] = []
+
+    def watch(training: Any) -> None:
+        checkpoint = training.folder.checkpoints(CHECKPOINT).load_latest()
+        saved.append(0 if checkpoint is None else checkpoint.step)
+        if training.learner.decisions > 1_000:
+            for parameter in training.learner.players["main"].policies[0].parameters():
+                if parameter.dim() > 1:
+                    parameter.data.zero_()
+
+    experiment = tiny(runtime="device", budget=10**9, learner=replace(tiny().learner, learning_rate=1e-9))
+    with closing(on_device(tmp_path / "run", experiment)) as training:
+        with pytest.raises(Diverged, match=r"spoilt the network of main: it gives every position the value .*--resume"):
+            training.run(watch)
+        latest = training.folder.checkpoints(CHECKPOINT).load_latest()
+    assert latest is not None
+    assert latest.step == saved[-1]
+    assert latest.step <= 1_000 + 500
+    check_ledger(tmp_path / "run")
+
+
+def test_weights_that_explode_end_the_run_by_name(tmp_path: Path) -> None:
+    experiment = tiny(runtime="device", budget=10**9, learner=replace(tiny().learner, learning_rate=1e3))
+    with (
+        closing(on_device(tmp_path / "run", experiment)) as training,
+        pytest.raises(Diverged, match="the weights of main grew in one update with learning rate 1000"),
+    ):
+        training.run()
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

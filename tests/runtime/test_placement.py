@@ -11,7 +11,7 @@ import pytest
 import ludus.training
 from ludus import PPO, Experiment, apply_overrides, load_experiment
 from ludus.config import ConfigError, encode
-from ludus.data.schedules import Linear
+from ludus.data.schedules import Linear, Warmup
 from ludus.league.promotion import AnyOf, BySteps, ByTime, ByWinRate
 from ludus.models.policy import Gpu
 from ludus.runtime.device import layout_of, require_on_device
@@ -49,7 +49,10 @@ def test_a_recipe_that_fits_goes_to_the_gpu_in_its_size() -> None:
     layout = layout_of(experiment, 1)
     assert (layout.num_blocks, layout.num_tables, layout.steps) == (16, 131_072, 16)
     assert experiment.learner.minibatch_size == 2**19
-    assert experiment.learner.learning_rate == Linear(start=3e-4, end=3e-5)
+    assert experiment.learner.learning_rate == Warmup(then=Linear(start=3e-4, end=3e-5))
+    assert 15 < experiment.openings.moves < 30
+    assert experiment.openings.share == 0.75
+    assert "75% of training episodes after 0 to" in scaled
     assert experiment.actor.episodes_per_table >= 100
     assert experiment.actor.episodes_per_table % 2 == 0
     smaller = placed("connect_four", SMALL).experiment
@@ -151,6 +154,8 @@ def test_every_recipe_that_fits_is_trainable_in_its_size() -> None:
         assert experiment.actor.num_tables > 100_000
         assert isinstance(experiment.algorithm, PPO) or experiment.learner.batch_size > 10**6
         assert isinstance(experiment.learner, LearnerConfig)
+        hides = recipe != "connect_four_raw"
+        assert (experiment.openings.moves == 0) == hides
 
 
 def test_a_run_keeps_the_size_of_the_machine_that_it_began_on(tmp_path: Path) -> None:

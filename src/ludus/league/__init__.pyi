@@ -16,7 +16,6 @@ from ludus.league.promotion import ByUpdates  # A snapshot every so many updates
 from ludus.league.promotion import ByTime  # A snapshot every so many seconds of training.
 from ludus.league.promotion import ByWinRate  # A snapshot once opponents are beaten often enough.
 from ludus.league.promotion import ByScore  # A snapshot when the mean score has grown.
-from ludus.league.promotion import Memory  # Which snapshots stay when there are many.
 from ludus.league.population import Population  # Population-based training of a role's settings.
 
 # More
@@ -34,6 +33,7 @@ from ludus.league.promotion import Snapshot  # The answer of a promotion rule: f
 from ludus.league.promotion import Never  # No snapshot but the initial one.
 from ludus.league.promotion import AnyOf  # A snapshot as soon as one of several rules asks for it.
 from ludus.league.promotion import AllOf  # A snapshot when all of several rules ask for it.
+from ludus.league.promotion import Memory  # Which snapshots stay when there are many.
 from ludus.league.promotion import Restart  # Interface of a rule that chooses what a reset player starts from.
 from ludus.league.promotion import FromStart  # A reset player starts from what it began with.
 from ludus.league.promotion import AfterReset  # What happens to a player after a reset.

@@ -44,7 +44,6 @@ class DeviceWorkers:
     """An engine, the matches at its tables, and an actor that measures."""
 
     saves_tables = False
-    can_save = True
     restarts = 0
 
     def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
@@ -57,6 +56,10 @@ class DeviceWorkers:
         self._evaluation: EvaluationActor | None = None
         self.learner: DeviceLearner
         self.paused = False
+
+    @property
+    def can_save(self) -> bool:
+        return not self.learner.is_doubtful
 
     # --- starting ---
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ludus.config import ConfigError, apply_overrides
-from ludus.data.schedules import Exponential, Linear, Schedule, at
+from ludus.data.schedules import Exponential, Linear, Schedule, Warmup, at
 from ludus.defaults import facts_of
 from ludus.experiment import Experiment
 from ludus.league.population import Population
@@ -30,6 +30,9 @@ _STEPS_OF_MATCH = 4_096
 some ten rows a second."""
 _LARGEST_RATE = 3e-4
 """Of PPO with batches of a million decisions. With 1e-3 the network of connect four died within seconds."""
+_SHARE_OF_OPENINGS = 0.75
+"""Of the training episodes, in games that hide nothing. Without them the network of connect four stopped improving.
+Where something is hidden, random moves would change what a position tells."""
 _OF_LEARNER = ("batch_size", "minibatch_size", "buffer_size", "learning_rate")
 _OF_ROLE = ("promotion", "population", "after_reset", "value_only_at_start")
 _COUNTS_DECISIONS: dict[type, tuple[str, ...]] = {
@@ -57,6 +60,8 @@ SCALED = (
     "actor.num_tables",
     "actor.matches",
     "actor.episodes_per_table",
+    "openings.moves",
+    "openings.share",
     *(f"{where}learner.{name}" for where in ("", "league.roles.*.") for name in _OF_LEARNER),
     *(f"league.roles.*.{part}" for part in _OF_ROLE),
     "league.turn",
@@ -119,10 +124,12 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
                 f"{path}.batch_size": batch,
                 f"{path}.minibatch_size": max(1, batch // 4),
                 f"{path}.buffer_size": max(batch, learner.buffer_size),
-                f"{path}.learning_rate": _at_most(learner.learning_rate, _LARGEST_RATE),
+                f"{path}.learning_rate": _gentle(learner.learning_rate),
             }
     total = experiment.budget if is_given("budget", given) else found["budget"]
     scale = max(1.0, total / budget)
+    if facts.hidden is False and not facts.simultaneous:
+        found |= {"openings.moves": round(steps), "openings.share": _SHARE_OF_OPENINGS}
     found["checkpoint_every"] = round(experiment.checkpoint_every * scale)
     for name, role in roles.items():
         place = f"league.roles.{name}"
@@ -151,16 +158,20 @@ def _times(rule: Any, scale: float) -> Any:
     return replace(rule, **{name: round(count * scale) for name, count in counts.items() if count is not None})
 
 
-def _at_most(rate: Schedule, largest: float) -> Schedule:
-    factor = min(1.0, largest / max(float(at(rate, 0.0)), float(at(rate, 1.0)), 1e-30))
+def _gentle(rate: Schedule) -> Schedule:
+    """A learning rate for huge batches: it rises at first, and is never above the largest."""
+    if isinstance(rate, Warmup):
+        rate = rate.then
+    factor = min(1.0, _LARGEST_RATE / max(float(at(rate, 0.0)), float(at(rate, 1.0)), 1e-30))
     if isinstance(rate, Linear | Exponential):
-        return replace(rate, start=rate.start * factor, end=rate.end * factor)
-    return rate * factor
+        return Warmup(then=replace(rate, start=rate.start * factor, end=rate.end * factor))
+    return Warmup(then=rate * factor)
 
 
 def _describe(experiment: Experiment) -> str:
-    actor, learner = experiment.actor, experiment.learner
+    actor, learner, starts = experiment.actor, experiment.learner, experiment.openings
+    openings = f", {starts.share:.0%} of training episodes after 0 to {starts.moves} random moves" * bool(starts.moves)
     return (
         f"to the GPU: {actor.num_tables:,} tables, batches of {learner.batch_size:,}, "
-        f"{experiment.budget:.3g} decisions in all; what you set yourself stays"
+        f"{experiment.budget:.3g} decisions in all{openings}; what you set yourself stays"
     )

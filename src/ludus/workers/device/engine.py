@@ -77,6 +77,8 @@ class Engine:
         """By number of minibatches: the recorded iteration."""
         self._iterations = 0
         self._trained_sides = [0] * len(players)
+        self.outputs: list[list[float]] = []
+        """By player, when it was last read: the size of its weights, and the lowest and highest value that it gave."""
         self._told: tuple[float, list[float], list[list[bool]]] | None = None
         """Settings that the device has."""
 
@@ -228,6 +230,7 @@ class Engine:
             player.decisions += decisions
             player.stale += stale
             player.skipped += skipped
+        self.outputs = torch.stack((learning.sizes(), learning.lowest, learning.highest), 1).tolist()
         names = list(learning.statistics)
         if not names:
             return [{} for _ in self.players]
