@@ -18,7 +18,7 @@ from tiny_runs import create, kill, started, stop, tiny
 
 from ludus.experiment import Experiment
 from ludus.league.matchmaking import Live
-from ludus.league.promotion import BySteps, ByTime, Memory
+from ludus.league.promotion import BoundedHistory, BySteps, ByTime
 from ludus.league.rules import LeagueRules, Role
 from ludus.runtime.assemble import CHECKPOINT
 from ludus.store.run_folder import RunFolder
@@ -29,11 +29,11 @@ SEED = 20261
 
 
 def league() -> Experiment:
-    """Snapshots by time and by steps, a memory that forgets, resets, evaluation: all that writes to the ledger."""
+    """Snapshots by time and by steps, a bounded history, resets, evaluation: all that writes to the ledger."""
     described = tiny(budget=10**9, runtime="device")
     [main] = described.league.roles.values()
     roles = {
-        "main": replace(main, promotion=ByTime(seconds=0.2), memory=Memory(size=5, strongest=1)),
+        "main": replace(main, promotion=ByTime(seconds=0.2), history=BoundedHistory(size=5, strongest=1)),
         "foe": Role(matchmaking=Live(role="main"), promotion=BySteps(every=5_000), reset_probability=1.0),
     }
     learner = replace(described.learner, device="cpu")

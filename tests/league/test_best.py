@@ -9,15 +9,15 @@ from rich.console import Console
 
 from ludus.data.records import LearnerProgress, PlayerAdded, PlayerRemoved, ScoreMeasured
 from ludus.league.league import League
-from ludus.league.promotion import Memory
+from ludus.league.promotion import BoundedHistory
 from ludus.league.rules import LeagueRules, Role
 from ludus.league.summary import best_snapshot, due_retirements, ranked, summarise, tags_of
 from ludus.observe.league_fold import league_players
 from ludus.observe.terminal import league_table, measure_lines, payoff_table
 
 
-def league_with(snapshots: int, *, num_teams: int = 2, memory: Memory | None = None) -> League:
-    roles = {"main": Role(memory=memory), "other": Role()}
+def league_with(snapshots: int, *, num_teams: int = 2, bound: BoundedHistory | None = None) -> League:
+    roles = {"main": Role(history=bound), "other": Role()}
     league = started(LeagueRules(roles=roles, bots=("bot",)), num_teams=num_teams)
     for step in range(1, snapshots + 1):
         for player in ("main", "other"):
@@ -82,8 +82,8 @@ def test_in_a_game_with_one_team_scores_decide() -> None:
     assert best_snapshot(league, "main") == "main.3"
 
 
-def test_a_memory_keeps_the_best_the_strongest_and_the_snapshots_by_hand() -> None:
-    league = league_with(12, memory=Memory(size=6, strongest=1))
+def test_a_bounded_history_keeps_the_best_the_strongest_and_the_snapshots_by_hand() -> None:
+    league = league_with(12, bound=BoundedHistory(size=6, strongest=1))
     league.apply(PlayerAdded(player="mine", role="frozen", parent="main", model="main:0:12", reason="by hand"))
     for step in range(1, 13):
         measure(league, f"main.{step}", "bot", 90 if step == 5 else 50, 50)

@@ -13,12 +13,12 @@ from ludus.league.players import Player, Standing
 from ludus.league.promotion import (
     AllOf,
     AnyOf,
+    BoundedHistory,
     ByScore,
     BySteps,
     ByTime,
     ByUpdates,
     ByWinRate,
-    Memory,
     Never,
     Promotion,
     is_timed,
@@ -193,12 +193,12 @@ def test_by_win_rate_in_the_mean_and_without_a_timeout() -> None:
         ByWinRate(beats="all")  # type: ignore[arg-type]
 
 
-def test_a_memory_keeps_the_ends_and_ages_that_grow_by_a_factor() -> None:
-    memory, left = Memory(size=16, strongest=0), []
+def test_a_bounded_history_keeps_the_ends_and_ages_that_grow_by_a_factor() -> None:
+    bound, left = BoundedHistory(size=16, strongest=0), []
     for taken in range(1, 5_001):
         left.append(taken)
         ages = {str(one): taken - one + 1 for one in left}
-        for gone in memory.surplus(ages, ()):
+        for gone in bound.surplus(ages, ()):
             left.remove(int(gone))
         assert len(left) == min(taken, 16)
         assert left[0] == 1
@@ -209,11 +209,11 @@ def test_a_memory_keeps_the_ends_and_ages_that_grow_by_a_factor() -> None:
     assert sum(age > 100 for age in ages_left) >= 4
 
 
-def test_a_memory_keeps_whom_it_must() -> None:
+def test_a_bounded_history_keeps_whom_it_must() -> None:
     ages = {f"main.{number}": 11 - number for number in range(1, 11)}
     kept = ("main.7", "main.8", "main.9")
-    assert not {*Memory(size=6, strongest=3).surplus(ages, kept)} & {*kept, "main.1", "main.10"}
-    assert Memory(size=4, strongest=0).surplus(ages, list(ages)) == []
+    assert not {*BoundedHistory(size=6, strongest=3).surplus(ages, kept)} & {*kept, "main.1", "main.10"}
+    assert BoundedHistory(size=4, strongest=0).surplus(ages, list(ages)) == []
     for wrong in ({"size": 3}, {"size": 8, "strongest": 6}):
-        with pytest.raises(ValueError, match="Memory"):
-            Memory(**wrong)
+        with pytest.raises(ValueError, match="BoundedHistory"):
+            BoundedHistory(**wrong)

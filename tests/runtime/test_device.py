@@ -33,7 +33,7 @@ from ludus.data.records import (
     ResetPlayer,
 )
 from ludus.games import ConnectFour, Goofspiel, Siege
-from ludus.league import PFSP, BySteps, ByTime, FixedLaw, LeagueRules, Live, Memory, Mixture, Role, SelfPlay
+from ludus.league import PFSP, BoundedHistory, BySteps, ByTime, FixedLaw, LeagueRules, Live, Mixture, Role, SelfPlay
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import CHECKPOINT, exact_report, load_league
 from ludus.runtime.coordinator import Coordinator
@@ -131,11 +131,11 @@ def test_kills_leave_the_ledger_in_order_and_lose_nothing_that_it_holds(tmp_path
     assert digest
 
 
-def test_snapshots_by_time_and_a_bounded_memory_are_a_fold_of_the_ledger(tmp_path: Path) -> None:
+def test_snapshots_by_time_and_a_bounded_history_are_a_fold_of_the_ledger(tmp_path: Path) -> None:
     """The time is in the rows, so that a replay, which takes none, comes to the same league."""
     path = tmp_path / "run"
     roles = {
-        "main": Role(matchmaking=MIXED, promotion=ByTime(seconds=0.05), memory=Memory(size=4, strongest=1)),
+        "main": Role(matchmaking=MIXED, promotion=ByTime(seconds=0.05), history=BoundedHistory(size=4, strongest=1)),
         "foe": Role(matchmaking=Live(role="main"), promotion=BySteps(every=400)),
     }
     experiment = tiny(runtime="device", league=LeagueRules(roles=roles), budget=10**9)

@@ -33,7 +33,7 @@ from ludus.league.promotion import Snapshot  # The answer of a promotion rule: f
 from ludus.league.promotion import Never  # No snapshot but the initial one.
 from ludus.league.promotion import AnyOf  # A snapshot as soon as one of several rules asks for it.
 from ludus.league.promotion import AllOf  # A snapshot when all of several rules ask for it.
-from ludus.league.promotion import Memory  # Which snapshots stay when there are many.
+from ludus.league.promotion import BoundedHistory  # Which snapshots stay when there are many.
 from ludus.league.promotion import Restart  # Interface of a rule that chooses what a reset player starts from.
 from ludus.league.promotion import FromStart  # A reset player starts from what it began with.
 from ludus.league.promotion import AfterReset  # What happens to a player after a reset.
@@ -70,6 +70,7 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "BinaryTournament",
+    "BoundedHistory",
     "ByScore",
     "BySteps",
     "ByTime",
@@ -88,7 +89,6 @@ __all__ = [
     "Match",
     "MatchIssued",
     "Matchmaker",
-    "Memory",
     "MetaStrategy",
     "Mixture",
     "Never",

@@ -23,7 +23,7 @@ FINAL = "final"
 EXTERNAL = "external"
 POPULATION = "population"
 RETIRED = "retired"
-"""Reason of the removal of snapshots that `Role.memory` has no room for."""
+"""Reason of the removal of snapshots that `Role.history` has no room for."""
 UNPROMPTED = (INITIAL, BY_HAND, FINAL, POPULATION)
 """Reasons of snapshots that no promotion rule asked for. These snapshots never lead to a reset."""
 

@@ -176,7 +176,7 @@ def is_timed(rule: Promotion) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Memory:
+class BoundedHistory:
     """Bounds the snapshots of a learning player that stay in the league. If there are more than `size`, those leave
     that are close in age to others: the ages of the rest grow by a constant factor, so that the first snapshot, the
     newest ones and some of every time between stay. Snapshots taken by hand stay and do not count."""

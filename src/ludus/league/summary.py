@@ -132,10 +132,10 @@ def best_snapshot(league: League, player: str) -> str | None:
 
 
 def due_retirements(league: League, player: str) -> list[PlayerRemoved]:
-    """The snapshots of a learning player that its role's memory has no room for."""
-    memory = league.rules.roles[league.standings[player].player.role].memory
+    """The snapshots of a learning player that its role's history has no room for."""
+    bound = league.rules.roles[league.standings[player].player.role].history
     now = [one for one in league.candidates.history_of(player) if league.players[one].reason != BY_HAND]
-    if memory is None or len(now) <= memory.size:
+    if bound is None or len(now) <= bound.size:
         return []
     taken = [one.id for one in league.players.values() if one.parent == player and one.frozen]
     ages = {snapshot: len(taken) - place for place, snapshot in enumerate(taken)}
@@ -144,12 +144,12 @@ def due_retirements(league: League, player: str) -> list[PlayerRemoved]:
     else:
         rates = [league.payoff.win_rates(rival, now) for rival in league.standings]
         hardness = dict(zip(now, (-np.min(rates, axis=0)).tolist(), strict=True))
-    strongest = sorted(hardness, key=hardness.__getitem__, reverse=True)[: memory.strongest]
+    strongest = sorted(hardness, key=hardness.__getitem__, reverse=True)[: bound.strongest]
     rules = [rule for role in league.rules.roles.values() for rule in branches_of(role.matchmaking)]
     named = [one for rule in rules if isinstance(rule, FixedLaw) for one in rule.shares]
     best = best_snapshot(league, player)
     kept = {*strongest, *named, *(() if best is None else (best,))}
-    surplus = memory.surplus({one: ages[one] for one in now}, kept)
+    surplus = bound.surplus({one: ages[one] for one in now}, kept)
     return [PlayerRemoved(snapshot, RETIRED) for snapshot in surplus]
 
 

@@ -331,7 +331,7 @@ class Controller:
         self._commit(reports)
 
     def _retire(self, player: str | None) -> None:
-        """Remove the snapshots of a player that its role's memory has no room for."""
+        """Remove the snapshots of a player that its role's history has no room for."""
         if player is not None and (events := due_retirements(self.league, player)):
             self._commit(events)
             self._evaluations.move_best(self.league, [player])
