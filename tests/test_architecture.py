@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiment": PARTS,
     "defaults": PARTS | {"experiment"},
     "lookup": PARTS | {"experiment", "defaults", "recipes"},
-    "runtime": PARTS | {"experiment", "lookup"},
+    "runtime": PARTS | {"experiment", "defaults", "lookup"},
     "recipes": PARTS | {"experiment", FRONT_DOOR},
     "launch": {"data", "system", "config"},
     "replays": PARTS | {"experiment", "lookup", "runtime"},

@@ -315,7 +315,7 @@ def test_a_star_stands_for_every_key_of_a_mapping() -> None:
         ("learner.batch_size", 65, "learner.batch_size: num_slots 64 must be at least batch_size 65"),
         ("roles.main.batch_size", 65, "roles.main.batch_size: num_slots 64 must be at least"),
         ("learner.learning_rate", "Linaer",
-         "float | Linear | Exponential, got 'Linaer' (unknown class 'Linaer'; did you mean 'Linear'?)"),
+         "float | Linear | Exponential | Warmup, got 'Linaer' (unknown class 'Linaer'; did you mean 'Linear'?)"),
         ("learner.learning_rate", {"start": 1, "end": 0},
          "say which class it is: type: Linear or type: Exponential"),
         ("learner.learning_rate", {"type": "Linear", "stat": 1},
@@ -431,7 +431,7 @@ def test_every_setting_is_listed_with_type_value_and_docstring() -> None:
     batch_size = settings["learner.batch_size"]
     assert (batch_size.type_name, batch_size.value) == ("int", 32)
     assert batch_size.doc == "Trajectories in one update.\n\nMore of them make it steadier."
-    assert settings["learner.learning_rate"].type_name == "float | Linear | Exponential"
+    assert settings["learner.learning_rate"].type_name == "float | Linear | Exponential | Warmup"
     assert settings["learner.device"].type_name == "'cpu' | 'cuda'"
     assert settings["teacher"].type_name == "Learner | none"
     assert settings["learner.num_slots"].doc == ""

@@ -29,7 +29,7 @@ def test_a_game_that_is_none_is_named(game: Any) -> None:
         ({"checkpoint_every": -1}, "checkpoint_every"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**63}, "seed"),
-        ({"runtime": "cluster"}, "runtime is 'cluster', not one of .'serial', 'local'"),
+        ({"runtime": "cluster"}, "runtime is 'cluster', not one of .'auto', 'serial', 'local'"),
         ({"policies": "per_sea"}, "policies must be one of shared, per_seat"),
         ({"policies": {"seat0": "a"}}, "policies for kuhn: no pattern fits team1/seat0"),
         (

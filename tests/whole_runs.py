@@ -35,7 +35,7 @@ from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus.workers.config import LearnerConfig, Openings
 from ludus.workers.worker import Progress, StopTraining, Worker
 
 LEAGUE_PLAY = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
@@ -69,6 +69,7 @@ MEMORY = ActorCritic(hidden=(8,), entity_size=4, memory=8)
 EXPERIMENTS: dict[str, Experiment] = {
     "kuhn": tiny(Kuhn(), algorithm=MagnetPolicyGradient(magnet=Reference(copy_every=3))),
     "connect_four": tiny(ConnectFour()),
+    "openings": tiny(ConnectFour(), openings=Openings(moves=6, share=0.7)),
     "siege": tiny(Siege()),
     "memory": tiny(ConnectFour(), model=MEMORY),
     "siege with memory": tiny(Siege(), model=MEMORY),

@@ -30,10 +30,12 @@ from ludus.workers.config import LearnerConfig  # How batches become updates.
 from ludus.league.rules import EvaluationConfig  # What every new snapshot is measured against.
 from ludus.workers.config import Supervision  # What happens when workers fail.
 from ludus.workers.config import DeviceConfig  # How `--runtime device` computes.
+from ludus.workers.config import Openings  # Training episodes that start after random moves.
 from ludus.experiment import ClusterConfig  # The nodes of a Ray cluster.
 from ludus.store.model_storage import ModelStorage  # Where models are kept besides the run folder.
 from ludus.data.schedules import Linear  # A number that changes in a straight line over the budget.
 from ludus.data.schedules import Exponential  # A number that changes by a constant factor over the budget.
+from ludus.data.schedules import Warmup  # A schedule that rises from 0 first.
 from ludus.workers.worker import Middleware  # User code around every step of every worker.
 from ludus.workers.worker import Worker  # An actor, a learner or a controller, as middleware sees it.
 from ludus.workers.worker import Progress  # What one step of a worker got done.
@@ -72,6 +74,8 @@ from ludus.league.psro import MetaStrategy  # Opponents: the meta-strategy of al
 from ludus.league.matchmaking import Candidates  # The players that a rule may choose from.
 from ludus.league.payoff import Payoff  # Win rates and scores between players, from results.
 from ludus.league.promotion import BySteps  # A snapshot every so many decisions.
+from ludus.league.promotion import ByUpdates  # A snapshot every so many updates.
+from ludus.league.promotion import ByTime  # A snapshot every so many seconds of training.
 from ludus.league.promotion import ByWinRate  # A snapshot once opponents are beaten often enough.
 from ludus.league.promotion import ByScore  # A snapshot when the mean score has grown.
 from ludus.league.population import Population  # Population-based training of a role's settings.
@@ -134,6 +138,8 @@ __all__ = [
     "Bot",
     "ByScore",
     "BySteps",
+    "ByTime",
+    "ByUpdates",
     "ByWinRate",
     "Candidates",
     "Choice",
@@ -168,6 +174,7 @@ __all__ = [
     "ModelStorage",
     "ModulePolicy",
     "ObservationSpec",
+    "Openings",
     "Payoff",
     "Planes",
     "Point",
@@ -198,6 +205,7 @@ __all__ = [
     "UserService",
     "Vector",
     "WandB",
+    "Warmup",
     "Worker",
     "algorithms",
     "apply_overrides",

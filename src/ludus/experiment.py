@@ -35,7 +35,7 @@ from ludus.services.resources import UserService
 from ludus.store.model_storage import ModelStorage
 from ludus.system.arrays import Compression
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import OF_THE_RUN, DeviceConfig, LearnerConfig, Supervision
+from ludus.workers.config import OF_THE_RUN, DeviceConfig, LearnerConfig, Openings, Supervision
 from ludus.workers.worker import Middleware
 
 
@@ -70,7 +70,7 @@ class ClusterConfig:
         require_one_of(self, get_args(Compression), compress=self.compress)
 
 
-Runtime = Literal["serial", "local", "ray", "device"]
+Runtime = Literal["auto", "serial", "local", "ray", "device"]
 _DEFAULT = LearnerConfig()
 
 
@@ -98,6 +98,8 @@ class Experiment:
     """Further bots by name (FILE.py:CLASS or program:COMMAND), for `league.bots` and `evaluation.opponents`."""
     isolation: Isolation | None = None
     """Plays the game in processes of its own, within these limits; None: inside the actors."""
+    openings: Openings = field(default_factory=Openings)
+    """Start positions of training episodes; by default all start at the beginning."""
     policies: SeatPolicies = "shared"
     """Which policy of its player acts for a seat."""
     model: ModelConfig = field(default_factory=ActorCritic)
@@ -125,9 +127,9 @@ class Experiment:
     a hundredth of it to write makes the seconds longer, so that checkpoints never cost more than 1 % of the time."""
     actors: LiveField[int | None] = None
     """Actor processes; None: as many as the cores and the batch allow. The serial runtime has none."""
-    runtime: Runtime = "local"
+    runtime: Runtime = "auto"
     """Where the workers run: processes of this machine, one repeatable process, nodes of a Ray cluster, or one
-    device with the tables on it too."""
+    device with the tables on it too. auto: `device` on a GPU if the experiment fits it, else `local`."""
     supervision: Supervision = field(default_factory=Supervision)
     device: DeviceConfig = field(default_factory=DeviceConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)

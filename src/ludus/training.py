@@ -15,19 +15,21 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ludus.config import ConfigError, apply_overrides, diff, encode
+from ludus.config import ConfigError, apply_overrides, diff, encode, override
 from ludus.data.addresses import files_being_loaded, forget_changed_files
 from ludus.data.records import ChangeSettings
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
 from ludus.lookup import explained_experiment, find_experiment, fix_bots, open_run
+from ludus.models.policy import find_gpu
 from ludus.observe.progress import ProgressLines
 from ludus.replays.cloning_plan import is_cloned
 from ludus.run import Run
 from ludus.runtime import assemble, recovery, start as starting
 from ludus.runtime.coordinator import Training
 from ludus.runtime.device import require_on_device
+from ludus.runtime.placement import SCALED, is_given, place
 from ludus.runtime.rounds import INTERRUPTED, received_signals
 from ludus.runtime.services import fix_services
 from ludus.runtime.settings import checked_settings, effective, is_live, require_trainable
@@ -70,7 +72,8 @@ def train(
         run: the run folder; default: a new one under `runs/`. With `resume`: the newest.
         resume: go on with an existing run. Overrides then change its settings.
         accept_loss: resume although the ledger or the checkpoint is lost, with what is left.
-        runtime: "serial", "local", "ray" or "device".
+        runtime: "serial", "local", "ray", "device" or "auto": "device" on a GPU that the experiment fits, else
+            "local".
         quiet: print nothing.
         actors: actor processes.
         address: of a Ray cluster.
@@ -92,8 +95,8 @@ def train(
     with plan.open([f"ludus.train({what!r})"]) as (folder, experiment):
         path = folder.path
         say(f"run folder: {path}")
-        if plan.defaults:
-            say(f"defaults:   {plan.defaults}")
+        for line in plan.told:
+            say(line)
         with plan.start(folder, experiment) as training:
             for notice in training.notices:
                 say(notice)
@@ -132,8 +135,8 @@ class Plan:
     accept_loss: bool = False
     """Resume although a part of the run is lost."""
     address: str | None = None
-    defaults: str | None = None
-    """The defaults that were chosen for a game that is trained by its address, with reasons."""
+    told: tuple[str, ...] = ()
+    """What was chosen for the user, with reasons: defaults of a game that is trained by its address, the runtime."""
 
     @staticmethod
     def make(
@@ -202,8 +205,18 @@ class Plan:
 
 
 def _new(what: Trainable, run: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Plan:
-    found, defaults = explained_experiment(what, settings)
-    experiment = _checked(found)
+    given = {path: value for path, value in settings.items() if path != "runtime"}
+    found, defaults = explained_experiment(what, given)
+    asked = settings.get("runtime")
+    placed = place(
+        found if asked is None else override(found, "runtime", asked),
+        written_for=found.runtime,
+        gpu=find_gpu(found.learner.device),
+        given=given,
+        budget=_budget_without(what, given, found),
+    )
+    told = [*([] if defaults is None else [f"defaults:   {defaults}"]), *placed.told]
+    experiment = _checked(placed.experiment)
     path, pool = None if run is None else Path(run), None
     if path is not None:
         if (path / "run.json").exists():
@@ -211,7 +224,14 @@ def _new(what: Trainable, run: str | PathLike[str] | None, settings: Mapping[str
         RunFolder.require_free(path)
         pool = RunFolder.models_in(path)
     initial = starting.find_initial_models(experiment, pool)
-    return Plan(initial=initial, path=path, actors=experiment.actors, defaults=defaults)
+    return Plan(initial=initial, path=path, actors=experiment.actors, told=tuple(told))
+
+
+def _budget_without(what: Trainable, given: Mapping[str, Any], found: Experiment) -> int:
+    """The budget that an experiment has without the user's own."""
+    if "budget" not in given:
+        return found.budget
+    return explained_experiment(what, {path: value for path, value in given.items() if path != "budget"})[0].budget
 
 
 def _resumed(folder: RunFolder, settings: Mapping[str, Any], accept_loss: bool) -> Plan:
@@ -260,6 +280,7 @@ def require_same_experiment(folder: RunFolder, what: Trainable, settings: Mappin
         if path in changed_since
         and path not in PLACES
         and not path.startswith("cluster.")
+        and not (written.runtime == "device" and is_given(path, SCALED) and not is_given(path, settings))
         and not re.fullmatch(r"league\.roles\.[^.]+\.start", path)  # the run names the model that was found there
     ]
     if found:

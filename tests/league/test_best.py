@@ -9,14 +9,16 @@ from rich.console import Console
 
 from ludus.data.records import LearnerProgress, PlayerAdded, PlayerRemoved, ScoreMeasured
 from ludus.league.league import League
+from ludus.league.promotion import BoundedHistory
 from ludus.league.rules import LeagueRules, Role
-from ludus.league.summary import best_snapshot, ranked, summarise, tags_of
+from ludus.league.summary import best_snapshot, due_retirements, ranked, summarise, tags_of
 from ludus.observe.league_fold import league_players
 from ludus.observe.terminal import league_table, measure_lines, payoff_table
 
 
-def league_with(snapshots: int, *, num_teams: int = 2) -> League:
-    league = started(LeagueRules(roles={"main": Role(), "other": Role()}, bots=("bot",)), num_teams=num_teams)
+def league_with(snapshots: int, *, num_teams: int = 2, bound: BoundedHistory | None = None) -> League:
+    roles = {"main": Role(history=bound), "other": Role()}
+    league = started(LeagueRules(roles=roles, bots=("bot",)), num_teams=num_teams)
     for step in range(1, snapshots + 1):
         for player in ("main", "other"):
             league.apply(LearnerProgress(player, 0, step, step))
@@ -78,6 +80,23 @@ def test_in_a_game_with_one_team_scores_decide() -> None:
         league.apply(ScoreMeasured(f"main.{step}", f"main:0:{step}", mean, 0.1, 9))
     league.apply(ScoreMeasured("other.1", "other:0:1", 99.0, 0.1, 9))
     assert best_snapshot(league, "main") == "main.3"
+
+
+def test_a_bounded_history_keeps_the_best_the_strongest_and_the_snapshots_by_hand() -> None:
+    league = league_with(12, bound=BoundedHistory(size=6, strongest=1))
+    league.apply(PlayerAdded(player="mine", role="frozen", parent="main", model="main:0:12", reason="by hand"))
+    for step in range(1, 13):
+        measure(league, f"main.{step}", "bot", 90 if step == 5 else 50, 50)
+        play(league, "other", f"main.{step}", pairs=((10 if step == 8 else 60, 0, 40),))
+    for event in due_retirements(league, "main"):
+        assert event.reason == "retired"
+        league.apply(event)
+    left = league.candidates.history_of("main")
+    assert len(left) == 6 + 1
+    assert {"main.1", "main.5", "main.8", "main.12", "mine"} <= {*left}
+    assert due_retirements(league, "main") == []
+    assert due_retirements(league, "other") == []
+    assert best_snapshot(league, "main") == "main.5"
 
 
 def test_a_pair_that_has_met_too_rarely_has_a_record_and_no_win_rate() -> None:

@@ -1,13 +1,28 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from league_rows import match_of, result_of
+from msgspec.structs import replace
 
-from ludus.data.records import LearnerProgress, Result
+from ludus.data.records import LearnerProgress, PlayerReset, Result
 from ludus.league.matchmaking import Candidates
 from ludus.league.payoff import Payoff, PayoffRules
 from ludus.league.players import Player, Standing
-from ludus.league.promotion import ByScore, BySteps, ByWinRate, Never, Promotion
+from ludus.league.promotion import (
+    AllOf,
+    AnyOf,
+    BoundedHistory,
+    ByScore,
+    BySteps,
+    ByTime,
+    ByUpdates,
+    ByWinRate,
+    Never,
+    Promotion,
+    is_timed,
+)
 
 MAIN = Player(id="main", role="main")
 FOE = Player(id="foe", role="exploiter")
@@ -119,3 +134,86 @@ def test_by_score_is_not_satisfied_by_other_snapshots_few_episodes_or_few_decisi
     for wrong in ({"min_improvement": -1.0}, {"min_episodes": 0}, {"min_decisions": -1}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             ByScore(**wrong)  # type: ignore[arg-type]
+
+
+def _progressed(*reports: tuple[int, float], joined: Standing | None = None) -> Standing:
+    """After reports of (step, seconds)."""
+    standing = Standing(player=MAIN) if joined is None else joined
+    for step, seconds in reports:
+        standing = standing.progressed(LearnerProgress("main", standing.incarnation, step, 100 * step, seconds))
+    return standing
+
+
+def test_by_updates_counts_updates_whatever_the_batch() -> None:
+    rule = ByUpdates(every=10)
+    assert _reason(rule, _progressed((9, 0.0))) is None
+    assert _reason(rule, _progressed((12, 0.0))) == "12 updates"
+    frozen = _progressed((12, 0.0)).frozen("main:0:12", promoted=True, reset=False)
+    assert _reason(rule, _progressed((21, 0.0), joined=frozen)) is None
+    assert _reason(rule, _progressed((22, 0.0), joined=frozen)) == "10 updates"
+    fallen_back = replace(_progressed((5, 0.0), joined=replace(frozen, incarnation=1)), incarnation=1)
+    assert _reason(rule, fallen_back) is None
+    reset = frozen.after_reset(PlayerReset("main", 1, None))
+    assert _reason(rule, _progressed((13, 0.0), joined=reset)) is None
+    assert _reason(rule, _progressed((22, 0.0), joined=reset)) == "10 updates"
+
+
+def test_by_time_reads_the_seconds_of_the_rows() -> None:
+    rule = ByTime(seconds=30.0)
+    assert _reason(rule, _progressed((1, 29.9))) is None
+    assert _reason(rule, _progressed((1, 30.25))) == "30.25 seconds"
+    frozen = _progressed((1, 31.0)).frozen("main:0:1", promoted=True, reset=False)
+    assert _reason(rule, _progressed((2, 60.9), joined=frozen)) is None
+    assert _reason(rule, _progressed((2, 61.0), joined=frozen)) == "30 seconds"
+    assert _reason(rule, _progressed((2, 60.0), joined=frozen.after_reset(PlayerReset("main", 1, None)))) is None
+    assert _reason(rule, _standing(10**12)) is None  # rows without the time
+    assert is_timed(AnyOf(rules=(Never(), AllOf(rules=(BySteps(every=1), rule)))))
+    assert not is_timed(AnyOf(rules=(Never(), BySteps(every=1))))
+    with pytest.raises(ValueError, match=r"ByTime\.seconds"):
+        ByTime(seconds=0.0)
+
+
+def test_all_of_needs_every_rule() -> None:
+    rule = AllOf(rules=(ByUpdates(every=5), ByWinRate(threshold=0.6, against="own")))
+    strong, weak = _payoff("main", main_1=80, main_2=75), _payoff("main", main_1=80, main_2=55)
+    assert _reason(rule, _progressed((4, 0.0)), strong) is None
+    assert _reason(rule, _progressed((5, 0.0)), weak) is None
+    assert _reason(rule, _progressed((5, 0.0)), strong) == "5 updates and beats own at 75% or more"
+    with pytest.raises(ValueError, match=r"AllOf\.rules is empty"):
+        AllOf(rules=())
+
+
+def test_by_win_rate_in_the_mean_and_without_a_timeout() -> None:
+    payoff = _payoff("main", main_1=90, main_2=45)
+    assert _reason(ByWinRate(threshold=0.6), _standing(10**12), payoff) is None
+    assert (
+        _reason(ByWinRate(threshold=0.6, beats="mean"), _standing(1), payoff) == "beats all_frozen at 68% in the mean"
+    )
+    with pytest.raises(ValueError, match="beats"):
+        ByWinRate(beats="all")  # type: ignore[arg-type]
+
+
+def test_a_bounded_history_keeps_the_ends_and_ages_that_grow_by_a_factor() -> None:
+    bound, left = BoundedHistory(size=16, strongest=0), []
+    for taken in range(1, 5_001):
+        left.append(taken)
+        ages = {str(one): taken - one + 1 for one in left}
+        for gone in bound.surplus(ages, ()):
+            left.remove(int(gone))
+        assert len(left) == min(taken, 16)
+        assert left[0] == 1
+        assert left[-1] == taken
+    ages_left = [5_001 - one for one in left]
+    factors = [older / newer for older, newer in itertools.pairwise(ages_left)]
+    assert max(factors) < 4.0, ages_left  # a pool of the newest 16 would have one of 312
+    assert sum(age > 100 for age in ages_left) >= 4
+
+
+def test_a_bounded_history_keeps_whom_it_must() -> None:
+    ages = {f"main.{number}": 11 - number for number in range(1, 11)}
+    kept = ("main.7", "main.8", "main.9")
+    assert not {*BoundedHistory(size=6, strongest=3).surplus(ages, kept)} & {*kept, "main.1", "main.10"}
+    assert BoundedHistory(size=4, strongest=0).surplus(ages, list(ages)) == []
+    for wrong in ({"size": 3}, {"size": 8, "strongest": 6}):
+        with pytest.raises(ValueError, match="BoundedHistory"):
+            BoundedHistory(**wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from command_line import Ludus
 from edited_runs import Asker, folder_of, tiny
 from whole_runs import check_ledger
@@ -19,26 +21,28 @@ from ludus.config import ConfigError, apply_overrides
 from ludus.data.records import (
     AddPlayer,
     ChangeSettings,
+    Continue,
     LearnerProgress,
     MatchFinished,
     MatchIssued,
     Pause,
     PlayerAdded,
+    PlayerRemoved,
     PlayerReset,
     RemovePlayer,
     ResetPlayer,
 )
 from ludus.games import ConnectFour, Goofspiel, Siege
-from ludus.league import PFSP, BySteps, LeagueRules, Live, Mixture, Role, SelfPlay
+from ludus.league import PFSP, BoundedHistory, BySteps, ByTime, FixedLaw, LeagueRules, Live, Mixture, Role, SelfPlay
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import exact_report
+from ludus.runtime.assemble import CHECKPOINT, exact_report, load_league
 from ludus.runtime.coordinator import Coordinator
-from ludus.runtime.device import DeviceWorkers, device_training, require_on_device
+from ludus.runtime.device import DeviceWorkers, device_training, require_on_device, tensor_game
 from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import DeviceConfig
-from ludus.workers.worker import Progress, StopTraining, Worker
+from ludus.workers.config import DeviceConfig, Openings
+from ludus.workers.worker import Diverged, Progress, StopTraining, Worker
 
 MIXED = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
 ROLES = {
@@ -127,6 +131,49 @@ def test_kills_leave_the_ledger_in_order_and_lose_nothing_that_it_holds(tmp_path
     assert digest
 
 
+def test_snapshots_by_time_and_a_bounded_history_are_a_fold_of_the_ledger(tmp_path: Path) -> None:
+    """The time is in the rows, so that a replay, which takes none, comes to the same league."""
+    path = tmp_path / "run"
+    roles = {
+        "main": Role(matchmaking=MIXED, promotion=ByTime(seconds=0.05), history=BoundedHistory(size=4, strongest=1)),
+        "foe": Role(matchmaking=Live(role="main"), promotion=BySteps(every=400)),
+    }
+    experiment = tiny(runtime="device", league=LeagueRules(roles=roles), budget=10**9)
+    starts = []
+    for _ in range(2):
+
+        def watch(training: Any) -> None:
+            if sum(one.startswith("main.") for one in training.league.players) >= 9 * (len(starts) + 1):
+                raise StopTraining("enough")
+
+        with closing(on_device(path, experiment)) as training:
+            starts.append(training.controller.clock.seconds)
+            assert training.run(watch) == "enough"
+            live = training.league
+        replayed = load_league(folder_of(path), experiment)
+        assert replayed.state_digest() == live.state_digest()
+        assert len(live.candidates.history_of("main")) == 4
+    events = check_ledger(path)
+    seconds = [event.seconds for event in events if isinstance(event, LearnerProgress)]
+    assert seconds == sorted(seconds)
+    assert 0.0 < starts[1] <= seconds[-1]  # the second start goes on counting
+    added = [event for event in events if isinstance(event, PlayerAdded) and event.parent == "main"]
+    assert {event.reason.split()[-1] for event in added} == {"initial", "seconds"}
+    gone = [event.player for event in events if isinstance(event, PlayerRemoved)]
+    assert len(gone) == len(added) - 4
+    assert "main.1" not in gone
+    assert live.candidates.history_of("main")[-1] == added[-1].player
+
+
+def test_without_a_rule_that_reads_the_time_no_row_holds_it(tmp_path: Path) -> None:
+    with closing(on_device(tmp_path / "run", league(budget=400))) as training:
+        training.run()
+    progress = [one for one in check_ledger(tmp_path / "run") if isinstance(one, LearnerProgress)]
+    assert progress
+    assert {one.seconds for one in progress} == {0.0}
+    assert b"seconds" not in (tmp_path / "run" / "ledger.db").read_bytes()
+
+
 def test_edits_reach_a_run_and_a_player_that_joins_is_trained(tmp_path: Path) -> None:
     asker = Asker(
         edits=(
@@ -160,20 +207,29 @@ def test_edits_reach_a_run_and_a_player_that_joins_is_trained(tmp_path: Path) ->
     assert progress[-1].incarnation > 0
 
 
-def test_a_paused_run_waits(tmp_path: Path) -> None:
+def test_a_paused_run_waits_and_goes_on(tmp_path: Path) -> None:
     seen: list[tuple[bool, int]] = []
 
     def watch(training: Any) -> None:
         if not seen:
             training._orders.obey(Pause())
-        seen.append((training.workers.paused, training.learner.decisions))
         if len(seen) == 5:
-            training._orders.stop = True
+            training._orders.obey(Continue())
+        seen.append((training.workers.paused, training.learner.decisions))
+        training._orders.stop = len(seen) > 5 and seen[-1][1] > seen[4][1]
 
     with closing(on_device(tmp_path / "run", tiny(runtime="device"))) as training:
         training.run(watch)
+        training.controller.clock.hold(True)
+        held = training.controller.clock.seconds
+        assert training.controller.clock.seconds == held
+        training.controller.clock.hold(False)
+        time.sleep(0.01)
+        assert training.controller.clock.seconds > held
     _, (_, last), *rest = seen  # it is told at the end of a round
-    assert rest == [(True, last)] * 3
+    assert rest[:3] == [(True, last)] * 3
+    assert rest[-1][0] is False
+    assert rest[-1][1] > last
 
 
 def test_the_same_seed_trains_the_same_league(tmp_path: Path) -> None:
@@ -188,6 +244,67 @@ def test_the_same_seed_trains_the_same_league(tmp_path: Path) -> None:
             assert (array == weights[1][player][name]).all()
 
 
+def test_the_random_bot_is_an_opponent_in_training_and_plays_uniformly(tmp_path: Path) -> None:
+    """It takes every legal option with the same probability, as a network of zeros does."""
+    roles = {"main": Role(matchmaking=FixedLaw(shares={"random": 1.0}), promotion=BySteps(every=10**6))}
+    learner = replace(tiny().learner, learning_rate=0.0)
+    rules = LeagueRules(roles=roles, bots=("random",))
+    experiment = tiny(runtime="device", league=rules, game=ConnectFour(threats=False), learner=learner)
+    with closing(on_device(tmp_path / "run", experiment)) as training:
+        assert training.run() == FINISHED
+        engine = training.workers.learner.engine
+        played = engine.rollout.play(engine.weights, engine.learning.views, None)
+        sides = engine.layout.side_of_group.repeat_interleave(engine.layout.rows, 1)
+        steps = engine.layout.steps
+        for step in range(steps):
+            theirs = (sides[step % 2] == 1) & played.acted[step]
+            seats = played.seat[step]
+            state = {name: tensor[step] for name, tensor in played.state.items()}
+            legal = tensor_game(experiment).legal(state, seats).sum(-1)
+            expected = -legal.float().log()[theirs]
+            torch.testing.assert_close(played.log_prob[step][theirs], expected)
+    events = check_ledger(tmp_path / "run")
+    issued = {event.match.id: event.match for event in events if isinstance(event, MatchIssued)}
+    results = [event.result for event in events if isinstance(event, MatchFinished)]
+    trained = [one for one in results if issued[one.match_id].purpose == "training"]
+    assert trained
+    assert {one.first_models[1] for one in trained} == {""}
+    assert {issued[one.match_id].sides[1].players for one in trained} == {("random",)}
+    assert not any(issued[one.match_id].sides[1].trains for one in trained)
+
+
+def test_a_dead_network_ends_the_run_by_name_and_is_not_saved(tmp_path: Path) -> None:
+    """Weights of the trunk that are 0 give every position the same value."""
+    saved: list[int] = []
+
+    def watch(training: Any) -> None:
+        checkpoint = training.folder.checkpoints(CHECKPOINT).load_latest()
+        saved.append(0 if checkpoint is None else checkpoint.step)
+        if training.learner.decisions > 1_000:
+            for parameter in training.learner.players["main"].policies[0].parameters():
+                if parameter.dim() > 1:
+                    parameter.data.zero_()
+
+    experiment = tiny(runtime="device", budget=10**9, learner=replace(tiny().learner, learning_rate=1e-9))
+    with closing(on_device(tmp_path / "run", experiment)) as training:
+        with pytest.raises(Diverged, match=r"spoilt the network of main: it gives every position the value .*--resume"):
+            training.run(watch)
+        latest = training.folder.checkpoints(CHECKPOINT).load_latest()
+    assert latest is not None
+    assert latest.step == saved[-1]
+    assert latest.step <= 1_000 + 500
+    check_ledger(tmp_path / "run")
+
+
+def test_weights_that_explode_end_the_run_by_name(tmp_path: Path) -> None:
+    experiment = tiny(runtime="device", budget=10**9, learner=replace(tiny().learner, learning_rate=1e3))
+    with (
+        closing(on_device(tmp_path / "run", experiment)) as training,
+        pytest.raises(Diverged, match="the weights of main grew in one update with learning rate 1000"),
+    ):
+        training.run()
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"game": Siege()}, r"game: siege has no tensor game \(.*docs/gpu\.md\); use --runtime local"),
     ({"actors": 2}, "actors is not for the device runtime; use --runtime local"),
@@ -200,8 +317,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"league.capacity": "1"}, "league.capacity is not for the device runtime"),
     ({"league.roles.main.trains": "everyone"}, "league.roles.main.trains=everyone is not for the device runtime"),
     (
-        {"league.roles.main.matchmaking": "{type: UniformPast, over: scripted}"},
-        "matchmaking may choose the bot 'random'",
+        {
+            "league.roles.main.matchmaking": "{type: UniformPast, over: scripted}",
+            "league.bots": "[random, equilibrium]",
+        },
+        "matchmaking may choose the bot 'equilibrium', which plays on the CPU",
     ),
 ]
 
@@ -241,7 +361,7 @@ def test_kuhn_comes_closer_to_an_equilibrium(ludus: Ludus) -> None:
 
 @pytest.mark.slow
 def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path) -> None:
-    more = settings("budget=24_000", "learner.batch_size=1024", "learner.minibatch_size=512", "device.openings=2")
+    more = settings("budget=24_000", "learner.batch_size=1024", "learner.minibatch_size=512", "openings.moves=2")
     more += settings(
         "learner.learning_rate=5e-3", "league.roles.main.snapshot_weights=live", "evaluation.opponents=random"
     )
@@ -260,11 +380,14 @@ def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path) -> None:
 
 
 def test_games_with_masks_and_all_settings_of_the_engine_run(tmp_path: Path) -> None:
-    settings = DeviceConfig(precision="bfloat16", openings=2, updates_per_round=3)
+    settings = DeviceConfig(precision="bfloat16", updates_per_round=3)
+    more = {"openings": Openings(moves=2, share=0.5)}
     for game in (Goofspiel(num_cards=3), ConnectFour(threats=False)):
         actor = ActorConfig(num_tables=16, matches=2, episodes_per_table=6)
         rules = PPO(value_clip=0.2)
-        experiment = tiny(runtime="device", game=game, budget=800, device=settings, algorithm=rules, actor=actor)
+        experiment = tiny(
+            runtime="device", game=game, budget=800, device=settings, algorithm=rules, actor=actor, **more
+        )
         with closing(on_device(tmp_path / game.spec.name, experiment)) as training:
             assert training.run() == FINISHED
             assert training.numbers()["updates"] >= 3

@@ -50,7 +50,11 @@ EXIT_CODES = {rounds.INTERRUPTED: INTERRUPTED, rounds.TIME_LIMIT: OUT_OF_TIME}
 @click.option(
     "--accept-loss", is_flag=True, help="Resume although the ledger or the checkpoint is lost: go on with what is left."
 )
-@click.option("--runtime", type=click.Choice(["serial", "local", "ray", "device"]), help="Where the workers run.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["auto", "serial", "local", "ray", "device"]),
+    help="Where the workers run; default: device on a GPU that the experiment fits, else local.",
+)
 @address_option
 @set_option()
 @click.option("--actors", type=COUNT, help="Actor processes; the run keeps the number.")
@@ -136,8 +140,8 @@ def _show_start(plan: Plan, folder: RunFolder, chosen: Experiment, console: Cons
     """Describe the run before its workers start, which may take seconds."""
     num_actors = plan.actors or default_actors(chosen)
     console.print(f"run folder: {folder.path}", soft_wrap=True)
-    if plan.defaults is not None:
-        console.print(f"defaults:   {plan.defaults}", soft_wrap=True)
+    for line in plan.told:
+        console.print(line, soft_wrap=True, markup=False)
     console.print(f"{plan.initial.describe()}{_workers(chosen, num_actors)}")
     needs = {name: one.resources and f", each with {one.resources}" for name, one in chosen.services.items()}
     named = [f"{name} ({one.count}{needs[name] or ''})" for name, one in chosen.services.items()]

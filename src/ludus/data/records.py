@@ -188,13 +188,15 @@ class SettingsChanged(Event, frozen=True, tag="settings_changed"):
     reason: str = ""
 
 
-class LearnerProgress(Event, frozen=True, tag="learner_progress"):
+class LearnerProgress(Event, frozen=True, tag="learner_progress", omit_defaults=True):
     """A learner has published step `step` of `player`, trained on `decisions` decisions in all."""
 
     player: str
     incarnation: int
     step: int
     decisions: int
+    seconds: float = 0.0
+    """Seconds that the run had trained by then, over all its starts; 0 unless a promotion rule reads the time."""
 
 
 class LossAccepted(Event, frozen=True, tag="loss_accepted"):

@@ -38,7 +38,24 @@ class Exponential:
         return self.start * (self.end / self.start) ** _within(progress)
 
 
-Schedule = float | Linear | Exponential
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Warmup:
+    """Rises in a straight line from 0 to the schedule `then`, and follows it from there on."""
+
+    then: float | Linear | Exponential
+    """A number, or a schedule over the whole budget."""
+    over: float = 0.01
+    """Share of the budget in which it rises."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.over <= 1.0:
+            raise ValueError(f"Warmup.over is a share of the budget, above 0 and at most 1, got {self.over}")
+
+    def at(self, progress: Any) -> Any:
+        return at(self.then, progress) * _within(progress / self.over)
+
+
+Schedule = float | Linear | Exponential | Warmup
 
 
 def at(schedule: Schedule, progress: Any) -> Any:

@@ -12,6 +12,8 @@ from ludus.league.psro import MetaStrategy  # Opponents: the meta-strategy of al
 from ludus.league.matchmaking import Candidates  # The players that a rule may choose from.
 from ludus.league.payoff import Payoff  # Win rates and scores between players, from results.
 from ludus.league.promotion import BySteps  # A snapshot every so many decisions.
+from ludus.league.promotion import ByUpdates  # A snapshot every so many updates.
+from ludus.league.promotion import ByTime  # A snapshot every so many seconds of training.
 from ludus.league.promotion import ByWinRate  # A snapshot once opponents are beaten often enough.
 from ludus.league.promotion import ByScore  # A snapshot when the mean score has grown.
 from ludus.league.population import Population  # Population-based training of a role's settings.
@@ -30,6 +32,8 @@ from ludus.league.promotion import Promotion  # Interface of a rule that says wh
 from ludus.league.promotion import Snapshot  # The answer of a promotion rule: freeze the player now.
 from ludus.league.promotion import Never  # No snapshot but the initial one.
 from ludus.league.promotion import AnyOf  # A snapshot as soon as one of several rules asks for it.
+from ludus.league.promotion import AllOf  # A snapshot when all of several rules ask for it.
+from ludus.league.promotion import BoundedHistory  # Which snapshots stay when there are many.
 from ludus.league.promotion import Restart  # Interface of a rule that chooses what a reset player starts from.
 from ludus.league.promotion import FromStart  # A reset player starts from what it began with.
 from ludus.league.promotion import AfterReset  # What happens to a player after a reset.
@@ -63,10 +67,14 @@ __all__ = [
     "PFSP",
     "SCRIPTED",
     "AfterReset",
+    "AllOf",
     "AnyOf",
     "BinaryTournament",
+    "BoundedHistory",
     "ByScore",
     "BySteps",
+    "ByTime",
+    "ByUpdates",
     "ByWinRate",
     "Candidates",
     "FixedLaw",

@@ -36,7 +36,7 @@ from ludus.league.matches import MatchBook, MatchState, changed_incarnation, che
 from ludus.league.matchmaking import Candidates, Law
 from ludus.league.payoff import Payoff, PayoffBook
 from ludus.league.players import EXTERNAL, FROZEN, INITIAL, SCRIPTED, Descent, Player, Standing, match_generator
-from ludus.league.promotion import Snapshot
+from ludus.league.promotion import Snapshot, is_timed
 from ludus.league.quality import QualityBook, QualityState, quality_rules
 from ludus.league.role_scores import RoleScores
 from ludus.league.roster import Roster, SavedRoster, next_turns
@@ -399,6 +399,16 @@ class League:
             parent_decisions=standing.decisions,
             reason=snapshot.reason,
         )
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a promotion rule reads the time, which rows of progress have to hold then."""
+        return any(is_timed(role.promotion) for role in self.rules.roles.values())
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the run had trained at the latest report that says so."""
+        return max((standing.seconds for standing in self.standings.values()), default=0.0)
 
     def due_resets(self) -> list[PlayerReset]:
         return [self.reset_of(standing) for standing in self.standings.values() if standing.reset_pending]

@@ -22,6 +22,8 @@ BY_HAND = "by hand"
 FINAL = "final"
 EXTERNAL = "external"
 POPULATION = "population"
+RETIRED = "retired"
+"""Reason of the removal of snapshots that `Role.history` has no room for."""
 UNPROMPTED = (INITIAL, BY_HAND, FINAL, POPULATION)
 """Reasons of snapshots that no promotion rule asked for. These snapshots never lead to a reset."""
 
@@ -104,6 +106,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How often the player took over the weights of another."""
     interval_start: int = 0
     """`decisions` at the latest snapshot or reset."""
+    seconds: float = 0.0
+    """Seconds that the run had trained at the latest report that says so. A late joiner starts level."""
+    interval_step: int = 0
+    """`step` at the latest snapshot or reset."""
+    interval_seconds: float = 0.0
+    """`seconds` at the latest snapshot or reset, or when the player joined."""
     episodes_issued: int = 0
     """Episodes of training matches issued, by which the next match is given. A late joiner starts level."""
     matches_issued: int = 0
@@ -130,6 +138,15 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.decisions - self.interval_start)
 
     @property
+    def updates_since_snapshot(self) -> int:
+        return max(0, (self.step or 0) - self.interval_step)
+
+    @property
+    def seconds_since_snapshot(self) -> float:
+        """Seconds of training of the run; 0 unless a promotion rule reads the time."""
+        return max(0.0, self.seconds - self.interval_seconds)
+
+    @property
     def value_only_left(self) -> int:
         """Decisions that are still to train the value only."""
         return max(0, self.value_only_until - self.decisions)
@@ -150,7 +167,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
             decisions=event.decisions,
             trained=self.trained + rise,
             trained_before=self.trained if rise else self.trained_before,
+            seconds=max(self.seconds, event.seconds),
             interval_start=0 if restarted else self.interval_start,
+            interval_step=0 if restarted else self.interval_step,
             counter_may_restart=False,
             value_only_until=self.value_only_until - (self.decisions if restarted else 0),
         )
@@ -182,6 +201,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
             self,
             snapshots=self.snapshots + 1,
             interval_start=self.decisions,
+            interval_step=self.step or 0,
+            interval_seconds=self.seconds,
             reset_pending=reset,
             ancestor=model,
             best_frozen_score=self.recent_score if promoted else self.best_frozen_score,
@@ -196,6 +217,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
             reset_at=self.trained,
             takeovers=self.takeovers + (event.donor is not None),
             interval_start=self.decisions,
+            interval_step=self.interval_step if self.step is None else self.step,
+            interval_seconds=self.seconds,
             reset_pending=False,
             ancestor=event.model,
             counter_may_restart=True,

@@ -1,16 +1,18 @@
-"""Promotion rules, which decide when a snapshot of a learning player is taken, and the rules of resets."""
+"""Promotion rules, which decide when a snapshot of a learning player is taken; which snapshots stay; and resets."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol, get_args
 
-from ludus.data.checks import require_in
+from ludus.data.checks import require_in, require_one_of
 from ludus.league.matchmaking import ALL_FROZEN, POOLS, Candidates
 from ludus.league.payoff import Payoff
 from ludus.league.players import Standing
 
 MAX_DECISIONS = 10**15
+Beats = Literal["each", "mean"]
 EVERYONE = "everyone"
 """All frozen players and all other learning players."""
 
@@ -23,7 +25,8 @@ class Snapshot:
 
 
 class Promotion(Protocol):
-    """Decides whether to freeze a learning player now."""
+    """Decides whether to freeze a learning player now. A rule of your own that reads `Standing.seconds_since_snapshot`
+    sets `timed = True`: only then does the ledger hold the time."""
 
     def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None: ...
 
@@ -51,13 +54,48 @@ class BySteps(Promotion):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ByUpdates(Promotion):
+    """A snapshot every `every` updates of the player, whatever the size of a batch."""
+
+    every: int
+
+    def __post_init__(self) -> None:
+        require_in(self, f"[1, {MAX_DECISIONS}]", every=self.every)
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        since = standing.updates_since_snapshot
+        return Snapshot(reason=f"{since} updates") if since >= self.every else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ByTime(Promotion):
+    """A snapshot every `seconds` of training, without pauses. The time is a fact of the ledger: the controller writes
+    it into the rows of learners' progress, so that a replay decides the same."""
+
+    timed: ClassVar[bool] = True
+    seconds: float
+
+    def __post_init__(self) -> None:
+        require_in(self, "(0, inf)", seconds=self.seconds)
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        since = standing.seconds_since_snapshot
+        return Snapshot(reason=f"{since:.6g} seconds") if since >= self.seconds else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ByWinRate(Promotion):
     """A snapshot when the win rate against every opponent of `against` exceeds `threshold`, not before `min_decisions`
-    since the last snapshot, and in any case at `max_decisions`."""
+    since the last snapshot, and in any case at `max_decisions`. For an interval in seconds or updates, put the rule
+    into `AllOf` and `AnyOf`."""
 
-    min_decisions: int
-    max_decisions: int
+    min_decisions: int = 1
+    max_decisions: int | None = None
+    """None: never for this reason alone."""
     threshold: float = 0.7
+    beats: Beats = "each"
+    """Whether the win rate against each of them counts, or the mean. One opponent that cannot be beaten, as in a game
+    with an equilibrium, stops the former for good."""
     against: str = ALL_FROZEN
     """"all_frozen", "own" (the player's snapshots), "scripted", "everyone" (frozen and live), or a role, which
     means its live players."""
@@ -67,7 +105,8 @@ class ByWinRate(Promotion):
     def __post_init__(self) -> None:
         least, most = self.min_decisions, self.max_decisions
         require_in(self, f"[1, {MAX_DECISIONS}]", min_decisions=least, max_decisions=most)
-        if most < least:
+        require_one_of(self, get_args(Beats), beats=self.beats)
+        if most is not None and most < least:
             raise ValueError(f"ByWinRate.max_decisions={most} is below min_decisions={least}")
         require_in(self, "[0.5, 1)", threshold=self.threshold)  # an unplayed pair has 0.5, which is not a win
         require_in(self, "[0, inf)", min_games=self.min_games)
@@ -82,13 +121,16 @@ class ByWinRate(Promotion):
         since = standing.decisions_since_snapshot
         if since < self.min_decisions:
             return None
-        worst, games = 0.0, 0.0
+        rate, games = 0.0, 0.0
         if rivals:
-            worst = float(payoff.win_rates(standing.player.id, rivals).min())
+            rates = payoff.win_rates(standing.player.id, rivals)
+            rate = float(rates.min() if self.beats == "each" else rates.mean())
             games = float(payoff.games_against(standing.player.id, rivals).min())
-        if worst > self.threshold and games >= self.min_games:
-            return Snapshot(reason=f"beats {self.against} at {worst:.0%} or more")
-        return Snapshot(reason=f"timeout at {since} decisions") if since >= self.max_decisions else None
+        if rate > self.threshold and games >= self.min_games:
+            how = "or more" if self.beats == "each" else "in the mean"
+            return Snapshot(reason=f"beats {self.against} at {rate:.0%} {how}")
+        overdue = self.max_decisions is not None and since >= self.max_decisions
+        return Snapshot(reason=f"timeout at {since} decisions") if overdue else None
 
     def _rivals(self, player: str, candidates: Candidates) -> tuple[str, ...]:
         if self.against in POOLS:
@@ -107,6 +149,58 @@ class AnyOf(Promotion):
     def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
         decisions = (rule.decide(standing, candidates, payoff) for rule in self.rules)
         return next((decision for decision in decisions if decision is not None), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AllOf(Promotion):
+    """A snapshot when all of several rules ask for it: `AllOf(rules=(ByTime(seconds=5), ByWinRate(threshold=0.6)))` for
+    one that beats the pool, but none within 5 seconds."""
+
+    rules: tuple[Promotion, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise ValueError("AllOf.rules is empty: a snapshot would be due at once; use Never() for none")
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        decisions = [rule.decide(standing, candidates, payoff) for rule in self.rules]
+        reasons = [decision.reason for decision in decisions if decision is not None]
+        return Snapshot(reason=" and ".join(reasons)) if len(reasons) == len(decisions) else None
+
+
+def is_timed(rule: Promotion) -> bool:
+    """Whether a rule, or one that it is made of, reads the time."""
+    if isinstance(rule, AnyOf | AllOf):
+        return any(map(is_timed, rule.rules))
+    return bool(getattr(rule, "timed", False))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundedHistory:
+    """Bounds the snapshots of a learning player that stay in the league. If there are more than `size`, those leave
+    that are close in age to others: the ages of the rest grow by a constant factor, so that the first snapshot, the
+    newest ones and some of every time between stay. Snapshots taken by hand stay and do not count."""
+
+    size: int = 32
+    strongest: int = 4
+    """So many stay whatever their age: those that a learning player wins least against, or with the best scores in a
+    game of one team. The best one by evaluation stays too."""
+
+    def __post_init__(self) -> None:
+        require_in(self, "[4, inf]", size=self.size)
+        require_in(self, f"[0, {self.size - 3}]", strongest=self.strongest)
+
+    def surplus(self, ages: Mapping[str, int], kept: Collection[str]) -> list[str]:
+        """The snapshots that leave. `ages`: by snapshot, the oldest first, how many were taken since and with it;
+        `kept`: those that stay whatever their age."""
+        left, leave = list(ages), []
+        while len(left) > self.size:
+            inner = [place for place in range(1, len(left) - 1) if left[place] not in kept]
+            if not inner:
+                break
+            least = min(inner, key=lambda place: ages[left[place - 1]] / ages[left[place + 1]])
+            leave.append(left.pop(least))
+        return leave
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -84,6 +84,7 @@ class Roster:
             # A late joiner starts level with the rest, or it would get every match until it had caught up.
             others = self.standings.values()
             level = min((one.trained for one in others), default=0)
+            seconds = max((one.seconds for one in others), default=0.0)
             self.standings[player.id] = Standing(
                 player=player,
                 episodes_issued=min((one.episodes_issued for one in others), default=0),
@@ -91,6 +92,8 @@ class Roster:
                 trained=level,
                 trained_before=level,
                 reset_at=level,
+                seconds=seconds,
+                interval_seconds=seconds,
                 ancestor=player.model,
                 value_only_until=event.value_only,
             )
@@ -129,7 +132,7 @@ class Roster:
         self.standings[event.player] = standing.after_reset(event)
 
     def progress(self, event: LearnerProgress) -> None:
-        if min(event.incarnation, event.step, event.decisions) < 0:
+        if not min(event.incarnation, event.step, event.decisions, event.seconds) >= 0:
             raise ValueError(f"negative counts in {event}")
         if event.player not in self._removed:  # a removed player's learner may not have heard yet
             self.standings[event.player] = self.standing(event.player).progressed(event)

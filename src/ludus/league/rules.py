@@ -16,7 +16,7 @@ from ludus.league.matchmaking import POOLS, Candidates, Law, Matchmaker, SelfPla
 from ludus.league.payoff import Payoff, PayoffRules, PayoffView
 from ludus.league.players import FROZEN, MAX_ID_LENGTH, SCRIPTED, check_player_id
 from ludus.league.population import Population
-from ludus.league.promotion import EVERYONE, AfterReset, FromStart, Never, Promotion, Restart
+from ludus.league.promotion import EVERYONE, AfterReset, BoundedHistory, FromStart, Never, Promotion, Restart
 
 SELF = "self"
 LineUp = Mapping[str, str | Matchmaker]
@@ -127,6 +127,8 @@ class Role:
     """Chooses the opponents in training."""
     promotion: LiveField[Promotion] = field(default_factory=Never)
     """Decides when a snapshot of a player joins the league as a frozen player."""
+    history: LiveField[BoundedHistory | None] = None
+    """Which snapshots of a player stay in the league; None: all. The models of those that leave stay in the pool."""
     initial_snapshot: LiveField[bool] = True
     """Freeze each player once as soon as it has published weights, so that the pool is never empty."""
     reset_probability: LiveField[float] = 0.0

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ludus.data.records import PlayerRemoved
 from ludus.league.equilibrium import symmetric_nash
 from ludus.league.league import League
+from ludus.league.matchmaking import FixedLaw, branches_of
 from ludus.league.measures import LeagueMeasures, measure
 from ludus.league.payoff import Floats, Payoff
 from ludus.league.payoff_estimate import estimate_scores
-from ludus.league.players import Player
+from ludus.league.players import BY_HAND, RETIRED, Player
 from ludus.league.ratings import Rating, fit_elo
 from ludus.league.role_scores import RoleScore
 
@@ -127,6 +129,28 @@ def best_snapshot(league: League, player: str) -> str | None:
         measured = _evaluation_elo(league, history)
     newest_first = [snapshot for snapshot in reversed(history) if snapshot in measured]
     return max(newest_first, key=measured.__getitem__, default=None)
+
+
+def due_retirements(league: League, player: str) -> list[PlayerRemoved]:
+    """The snapshots of a learning player that its role's history has no room for."""
+    bound = league.rules.roles[league.standings[player].player.role].history
+    now = [one for one in league.candidates.history_of(player) if league.players[one].reason != BY_HAND]
+    if bound is None or len(now) <= bound.size:
+        return []
+    taken = [one.id for one in league.players.values() if one.parent == player and one.frozen]
+    ages = {snapshot: len(taken) - place for place, snapshot in enumerate(taken)}
+    if league.num_teams == 1:
+        hardness = {one: league.scores[one].mean for one in now if one in league.scores}
+    else:
+        rates = [league.payoff.win_rates(rival, now) for rival in league.standings]
+        hardness = dict(zip(now, (-np.min(rates, axis=0)).tolist(), strict=True))
+    strongest = sorted(hardness, key=hardness.__getitem__, reverse=True)[: bound.strongest]
+    rules = [rule for role in league.rules.roles.values() for rule in branches_of(role.matchmaking)]
+    named = [one for rule in rules if isinstance(rule, FixedLaw) for one in rule.shares]
+    best = best_snapshot(league, player)
+    kept = {*strongest, *named, *(() if best is None else (best,))}
+    surplus = bound.surplus({one: ages[one] for one in now}, kept)
+    return [PlayerRemoved(snapshot, RETIRED) for snapshot in surplus]
 
 
 def _evaluation_elo(league: League, history: tuple[str, ...]) -> dict[str, float]:

@@ -319,6 +319,26 @@ def find_device(asked: str, setting: str = "learner.device") -> torch.device:
     return device
 
 
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU of this machine."""
+
+    name: str
+    memory_bytes: int
+
+
+def find_gpu(asked: str) -> Gpu | None:
+    """The GPU that `asked` means on this machine; None if it means the CPU or there is no such GPU."""
+    try:
+        device = find_device(asked)
+    except NoSuchDeviceError:
+        return None
+    if device.type != "cuda":
+        return None
+    facts = torch.cuda.get_device_properties(device)
+    return Gpu(str(facts.name), int(facts.total_memory))
+
+
 def device_of_rank(asked: str, rank: int) -> str:
     """The device of one rank: ranks of a node that may use any GPU are spread over all of them."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

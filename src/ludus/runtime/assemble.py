@@ -348,6 +348,7 @@ def new_actor(
         learner_goes_first=learner_goes_first,
         seed=seed,
         slots=slots,
+        openings=experiment.openings,
     )
 
 

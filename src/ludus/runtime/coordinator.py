@@ -491,6 +491,7 @@ class Coordinator(Generic[W]):
         self._orders.end_at_once()
         if self._orders.paused != self.workers.paused:
             self.workers.pause(self._orders.paused)
+            self.controller.clock.hold(self._orders.paused)
             self._status.publish(at_once=True)
 
     # --- saving and ending ---

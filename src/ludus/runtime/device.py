@@ -30,7 +30,7 @@ from ludus.workers.actor import Actor, ActorConfig
 from ludus.workers.controller import Controller
 from ludus.workers.device.engine import Engine
 from ludus.workers.device.learner import DeviceLearner
-from ludus.workers.device.matches import BlockMatches
+from ludus.workers.device.matches import BlockMatches, plays_uniformly
 from ludus.workers.device.rollout import Layout
 from ludus.workers.messages import HostedPlayer
 from ludus.workers.player_cache import LocalWeights
@@ -44,7 +44,6 @@ class DeviceWorkers:
     """An engine, the matches at its tables, and an actor that measures."""
 
     saves_tables = False
-    can_save = True
     restarts = 0
 
     def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
@@ -57,6 +56,10 @@ class DeviceWorkers:
         self._evaluation: EvaluationActor | None = None
         self.learner: DeviceLearner
         self.paused = False
+
+    @property
+    def can_save(self) -> bool:
+        return not self.learner.is_doubtful
 
     # --- starting ---
 
@@ -100,12 +103,11 @@ class DeviceWorkers:
         layout = layout_of(played, len(learner.players))
         # Other chances after a resume: the tables begin again.
         seed = played.seed + 1_000_003 * self._start
-        learner.engine = Engine(game, layout, list(learner.players.values()), played.device, seed=seed)
+        players = list(learner.players.values())
+        learner.engine = Engine(game, layout, players, played.device, seed=seed, openings=played.openings)
         learner.config = played.device
         bots = played.grouped_game.bots()
-        self._matches = BlockMatches(
-            learner.engine, controller, bots=tuple(bots), models_in_memory=actor.models_in_memory
-        )
+        self._matches = BlockMatches(learner.engine, controller, bots=bots, models_in_memory=actor.models_in_memory)
         self._evaluation = EvaluationActor(played, controller)
         learner.meanwhile = self._evaluation.measure
 
@@ -326,12 +328,12 @@ def _require_one_network(experiment: Experiment) -> None:
 
 
 def _require_no_bots(experiment: Experiment) -> None:
-    """No role may draw a bot as its opponent in training: bots play on the CPU."""
+    """No role may draw a bot but `random` as its opponent in training: the others play on the CPU."""
     league = new_league(experiment)
     league.apply(RunStarted(0))
     for event in league.initial_events():
         league.apply(event)
-    bots = experiment.grouped_game.bots()
+    bots = [name for name, bot in experiment.grouped_game.bots().items() if not plays_uniformly(bot)]
     for player in league.standings if league.num_teams > 1 else ():
         chosen = [name for name, share in league.opponent_law(player).items() if share > 0 and name in bots]
         if chosen:

@@ -15,14 +15,20 @@ from ludus.data.checks import require_in, require_one_of
 from ludus.data.specs import GameSpec
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, put, take, under
+from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, GameBatch, allocate_actions, lost_tables
 from ludus.games.seat_rows import GameError
-from ludus.games.seeding import mix
+from ludus.games.seeding import mix, uniform
 from ludus.models.policy import require_device_name
+from ludus.workers.config import Openings
 from ludus.workers.inference import ActingRows, Group, Inference, InferenceResult
 from ludus.workers.seat_recorder import CutShort, SeatMemory, SeatRecorder, TrajectoryClient
 from ludus.workers.seating import MatchClient, Seating
 from ludus.workers.worker import IDLE, Progress
+
+_IS_OPENING, _OPENING_LENGTH = 2**62, 2**62 + 1
+"""Numbers of the draws, of an episode's seed, that decide on its opening; games count theirs from 0."""
+_NO_OPENINGS = Openings()
 
 
 class TableHistory:
@@ -127,6 +133,7 @@ class Actor:
         learner_goes_first: Callable[[], bool] = lambda: True,
         slots: Sequence[range] | None = None,
         watch: Callable[[GameBatch, Seating], None] | None = None,
+        openings: Openings = _NO_OPENINGS,
     ) -> None:
         """`hand_over_after`: decisions, the same for all players or by player. `learner_goes_first` is asked after a
         hand-over: if so, the actor waits and chooses again with newer weights. `slots`: per kind, the trajectory
@@ -157,6 +164,9 @@ class Actor:
         self._learner_goes_first = learner_goes_first
         self._started = False
         self._watch = watch
+        self._openings = openings
+        self._opening = np.zeros(config.num_tables, np.int64)
+        """Steps with random moves that are left at each table, before its players begin."""
         self.episodes = 0
         self.times = StepTimes()
 
@@ -202,11 +212,13 @@ class Actor:
         asked: list[tuple[ActingRows, IntArray, IntArray]] = []
         for kind, seats_of_kind in enumerate(self._seats):
             tables, columns = np.nonzero(view.to_act[:, seats_of_kind])
+            total += len(tables)
+            if self._openings.moves:
+                tables, columns = self._play_openings(kind, tables, columns)
             if not len(tables):
                 continue
             if not self._acted:
                 self.seating.count_decisions(tables, seats_of_kind[columns])
-            total += len(tables)
             asked += self._act_for(kind, tables, columns)
         answers = self._decide([rows for rows, _, _ in asked]) if asked else ()
         for (rows, tables, columns), answer in zip(asked, answers, strict=True):
@@ -214,6 +226,14 @@ class Actor:
             self._memory.made(rows.kind, tables, columns, answer.acted.state)
             self.recorder.record(rows, answer, tables, columns, view, again=self._acted)
         return total
+
+    def _play_openings(self, kind: int, tables: IntArray, columns: IntArray) -> tuple[IntArray, IntArray]:
+        """Choose random moves where the players have not begun yet; returns the other rows."""
+        opening = self._opening[tables] > 0
+        if opening.any() and not self._bots_acted:
+            at = tables[opening], columns[opening]
+            put(self._actions[kind], at, RandomBot().act(self._game, at[0], self._seats[kind][at[1]], self._rng))
+        return tables[~opening], columns[~opening]
 
     def _decide(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
         began = monotonic()
@@ -292,9 +312,14 @@ class Actor:
 
     def _after_step(self) -> None:
         view = self._game.view
+        if self._openings.moves:
+            for reward in (view.reward, *view.rewards):
+                reward[self._opening > 0] = 0.0  # of moves that no player made
         self.seating.reward += view.reward
         self.recorder.credit(view)
         ended = np.nonzero(view.over | view.truncated)[0]
+        if self._openings.moves:
+            ended = self._after_openings(ended)
         if len(ended):
             for cut in self.recorder.end(ended, view):
                 self._bootstrap(cut)
@@ -304,6 +329,16 @@ class Actor:
                 self.seating.start(free)
             self._reset(ended)
         self._replace_lost()
+
+    def _after_openings(self, ended: IntArray) -> IntArray:
+        """Count a step of the openings. Episodes that ended in one begin again, without; returns the others."""
+        was_opening = self._opening > 0
+        self._opening -= was_opening
+        early = ended[was_opening[ended]]
+        if len(early):
+            self.seating.begin_again(early)
+            self._reset(early, opening=False)
+        return ended[~was_opening[ended]]
 
     def _replace_lost(self) -> None:
         """Void the matches at lost tables and at those whose episode is longer than the game promises, drop their open
@@ -334,7 +369,7 @@ class Actor:
         [answer] = self._decide([rows])
         self.recorder.truncate(cut, rows, answer, self._game.view)
 
-    def _reset(self, tables: IntArray) -> None:
+    def _reset(self, tables: IntArray, *, opening: bool = True) -> None:
         """Start the next episode at these tables; streams that change hands are handed over first."""
         self.recorder.renew_owners(tables)
         self._memory.reset(tables)
@@ -343,6 +378,10 @@ class Actor:
         for part in names.T:
             seeds = mix(seeds, part)
         self._history.begin(tables, seeds)
+        if self._openings.moves:
+            trains = (self.seating.owner_of_seat[tables] >= 0).any(1)
+            lengths = self._openings.lengths(uniform(seeds, _IS_OPENING), uniform(seeds, _OPENING_LENGTH))
+            self._opening[tables] = lengths * (trains & opening)
         began = monotonic()
         self._game.reset(tables, seeds)
         self.times.game += monotonic() - began
@@ -362,6 +401,8 @@ class Actor:
             saved |= {f"actions.{kind}.{name}": array for name, array in actions.items()}
         saved |= self._memory.save()
         saved |= self._history.save()
+        if self._openings.moves:
+            saved["opening"] = self._opening
         return saved, {
             "seating": facts,
             "rng": self._rng.bit_generator.state,
@@ -376,6 +417,8 @@ class Actor:
         self.recorder.load(saved, facts["collected"])
         self._memory.load(saved)
         self._history.load(saved)
+        if "opening" in saved:
+            self._opening[...] = saved["opening"]
         self._rng.bit_generator.state = facts["rng"]
         self._acted = self._bots_acted = facts["acted"]
         for kind, actions in enumerate(self._actions):

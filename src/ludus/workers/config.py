@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ludus.algorithms.teacher import Recomputed
 from ludus.data.checks import require_in, require_one_of
@@ -112,13 +112,31 @@ class LearnerConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Openings:
+    """Training episodes that start after random legal moves, so that players meet positions that they do not lead to
+    themselves. Nobody trains on these moves. Evaluation always starts at the beginning."""
+
+    moves: int = 0
+    """Most steps with random moves; each number from 0 on is equally likely. A game that ends in them starts again
+    from its beginning."""
+    share: float = 1.0
+    """Of the training episodes; the others start at the beginning."""
+
+    def __post_init__(self) -> None:
+        require_in(self, "[0, inf]", moves=self.moves)
+        require_in(self, "[0, 1]", share=self.share)
+
+    def lengths(self, chances: Any, draws: Any) -> Any:
+        """Numbers of random steps, from two arrays or tensors of uniform numbers, as floats without fractions."""
+        return (chances < self.share) * (draws * (self.moves + 1) // 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceConfig:
     """Settings of the device runtime, in which everything of a training lives on `learner.device`."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of matrix products; weights, optimiser, advantages and losses are float32 either way."""
-    openings: int = 0
-    """Training episodes start after 0 to this many random moves; evaluation always starts at the beginning."""
     compile: bool = True
     """Compile the steps of play and the losses, on a GPU. The first updates then take a minute or two."""
     graph: bool = True
@@ -129,7 +147,6 @@ class DeviceConfig:
 
     def __post_init__(self) -> None:
         require_one_of(self, ("float32", "bfloat16"), precision=self.precision)
-        require_in(self, "[0, inf]", openings=self.openings)
         require_in(self, "[1, inf]", updates_per_round=self.updates_per_round)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
@@ -35,6 +36,7 @@ from ludus.league.matches import MatchConflictError, check_result
 from ludus.league.players import BY_HAND, FINAL, FROZEN, POPULATION, Player
 from ludus.league.promotion import Snapshot
 from ludus.league.rules import EvaluationConfig
+from ludus.league.summary import due_retirements
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError, require_pinned
@@ -96,6 +98,7 @@ class Controller:
         """By actor: its matches that the game has made void since a match was last finished."""
         self._next_match_id = ledger.next_match_id()
         self.episodes = EpisodeStatistics()
+        self.clock = TrainingClock(league.seconds)
 
     def start(self, start: int, reason: str = "restart") -> list[PlayerAbsent | PlayerReturned]:
         """Start a run, or start it again, which voids open matches. Returns frozen players that have become absent
@@ -219,11 +222,12 @@ class Controller:
         news = [event for player, event in progress.items() if not self._is_known(player, event)]
         if not news:
             return IDLE
-        self._commit(news)
+        self._note_progress(news)
         # Chosen by this progress: a snapshot may report newer progress, and no player is judged twice by the same.
         takeovers = due_takeovers(self.league, {event.player for event in news})
         for snapshot in self.league.due_snapshots():
             self._freeze(snapshot)
+            self._retire(snapshot.parent)
         for reset in self.league.due_resets():
             self._reset(reset)
         for takeover in takeovers:
@@ -315,9 +319,22 @@ class Controller:
         ancestor = self.league.standings[event.parent].ancestor
         report = self._learner.freeze(event.parent, ModelId.parse(ancestor) if ancestor else None)
         if not self._is_known(event.parent, report):  # it has learned since its last report
-            self._commit([report])
+            self._note_progress([report])
             event = self.league.snapshot_of(event.parent, Snapshot(reason=event.reason))
         return event
+
+    def _note_progress(self, reports: Sequence[LearnerProgress]) -> None:
+        """Commit reports of learners, with the time if a rule reads it: the league has no clock of its own."""
+        if self.league.is_timed:
+            seconds = round(self.clock.seconds, 3)
+            reports = [msgspec.structs.replace(report, seconds=seconds) for report in reports]
+        self._commit(reports)
+
+    def _retire(self, player: str | None) -> None:
+        """Remove the snapshots of a player that its role's history has no room for."""
+        if player is not None and (events := due_retirements(self.league, player)):
+            self._commit(events)
+            self._evaluations.move_best(self.league, [player])
 
     def _take_over(self, takeover: Takeover) -> None:
         """Commit the donor's snapshot, if it is new, and the reset together, so that a kill never parts them."""
@@ -349,6 +366,23 @@ class Controller:
             standard_error=standard_error,
             episodes=result.episodes,
         )
+
+
+class TrainingClock:
+    """Seconds that a run has trained, over all its starts; a pause does not count."""
+
+    def __init__(self, before: float = 0.0) -> None:
+        """`before`: seconds of earlier starts, as the ledger has them."""
+        self._counted, self._since = before, time.monotonic()
+        self._is_held = False
+
+    @property
+    def seconds(self) -> float:
+        return self._counted + (0.0 if self._is_held else time.monotonic() - self._since)
+
+    def hold(self, held: bool) -> None:
+        """Stop for a pause, or go on after it."""
+        self._counted, self._since, self._is_held = self.seconds, time.monotonic(), held
 
 
 class LearnerClient(Protocol):

@@ -69,6 +69,10 @@ class Evaluator:
         """The first match that is missing and not open."""
         frozen, rules = self._league.candidates.frozen(), self._league.rules
         listed, listed_rules = self._listed_for
+        gone = {*listed} - {*frozen}
+        if gone:  # such as snapshots that `Role.history` has no room for
+            listed = tuple(player for player in listed if player not in gone)
+            self._missing = {sides: None for sides in self._missing if gone.isdisjoint(sides)}
         if listed_rules is not rules or frozen[: len(listed)] != listed:
             listed, self._missing = (), {}
         if len(listed) < len(frozen):

@@ -113,6 +113,10 @@ class Seating:
         for number in self._matches.keys() - self._first_models.keys():
             self._first_models[number] = self._side_models(self._matches[number], models)
 
+    def begin_again(self, tables: IntArray) -> None:
+        """The episode at these tables starts again, with the same players; nothing of it counts."""
+        self._seat(tables)
+
     def finish_episodes(self, tables: IntArray, score: NDArray[np.float32], models: ModelNames) -> IntArray:
         """Count the ended episodes (score: [len(tables), teams]); returns the tables that leave their match."""
         sides = np.arange(self._spec.num_teams)

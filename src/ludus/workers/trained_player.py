@@ -149,14 +149,7 @@ class TrainedPlayer:
         saved: they are not finite, have exploded, or the network does not see what it is shown any more."""
         if all(step.broken for step in steps):
             return
-        rate = f"with learning rate {at(self.config.learning_rate, progress):g}"
-        before, self._size = self._size, self._size_of_weights()
-        for limit, than, how in (
-            (MOST_GROWTH * max(before, SMALLEST_START), before, f"grew in one update {rate}"),
-            (MOST_GROWTH_IN_ALL * max(self._first_size, SMALLEST_START), self._first_size, f"have grown {rate}"),
-        ):
-            if not self._size <= limit:  # also if it is no number
-                raise Diverged(f"the weights of {self.player} {how} from a mean size of {than:.3g} to {self._size:.3g}")
+        rate = self.require_size(self._size_of_weights(), progress)
         for kind, batch in prepared.items():
             probed = self._probed(batch)
             if not len(probed.valid):
@@ -167,6 +160,18 @@ class TrainedPlayer:
                 raise Diverged(f"an update {rate} has spoilt the network of {self.player}: {wrong}")
             if self.step % COMPARED_EVERY == 0 and self._averages[kind].num_updates >= COMPARED_EVERY:
                 self._average_kl.append(self._distance_of_average(kind, probed, unrolled))
+
+    def require_size(self, size: float, progress: float) -> str:
+        """Raise `Diverged` if the weights, now of this root mean square, have exploded; returns words for the rate."""
+        rate = f"with learning rate {at(self.config.learning_rate, progress):g}"
+        before, self._size = self._size, size
+        for limit, than, how in (
+            (MOST_GROWTH * max(before, SMALLEST_START), before, f"grew in one update {rate}"),
+            (MOST_GROWTH_IN_ALL * max(self._first_size, SMALLEST_START), self._first_size, f"have grown {rate}"),
+        ):
+            if not size <= limit:  # also if it is no number
+                raise Diverged(f"the weights of {self.player} {how} from a mean size of {than:.3g} to {size:.3g}")
+        return rate
 
     @torch.no_grad()
     def _distance_of_average(self, kind: int, batch: Batch, live: Unrolled) -> float:

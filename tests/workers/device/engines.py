@@ -8,7 +8,7 @@ from ludus import PPO, ActorCritic, LearnerConfig
 from ludus.algorithms.algorithm import Algorithm
 from ludus.games import resolve
 from ludus.games.device.tensor_game import tensor_game_of
-from ludus.workers.config import DeviceConfig
+from ludus.workers.config import DeviceConfig, Openings
 from ludus.workers.device.engine import Engine
 from ludus.workers.device.rollout import Layout
 from ludus.workers.trained_player import TrainedPlayer
@@ -37,6 +37,7 @@ def new_engine(
     config: DeviceConfig | None = None,
     episodes: int = 4,
     seed: int = 0,
+    openings: Openings | None = None,
     **options: Any,
 ) -> Engine:
     game = tensor_game_of(resolve(address, **options))
@@ -44,7 +45,7 @@ def new_engine(
     layout = Layout.fit(game, learners=learners, num_tables=tables, matches=matches, batch_size=batch)
     learner = LearnerConfig(batch_size=batch, minibatch_size=minibatch, epochs=epochs, learning_rate=1e-2, device="cpu")
     players = new_players(game, learners, algorithm or PPO(), learner)
-    engine = Engine(game, layout, players, config or DeviceConfig(), seed=seed)
+    engine = Engine(game, layout, players, config or DeviceConfig(), seed=seed, openings=openings or Openings())
     for block in range(layout.num_blocks):
         player = block // layout.blocks
         engine.seat(block, [player] * layout.sides, [True] * layout.sides, episodes)

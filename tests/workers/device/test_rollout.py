@@ -9,7 +9,7 @@ from engines import new_engine
 
 from ludus.games import resolve
 from ludus.games.device.tensor_game import tensor_game_of
-from ludus.workers.config import DeviceConfig
+from ludus.workers.config import Openings
 from ludus.workers.device.engine import Engine
 from ludus.workers.device.rollout import Layout, Played, Tally
 
@@ -131,13 +131,24 @@ def test_the_same_seed_plays_the_same_and_another_does_not() -> None:
 
 
 def test_random_openings_begin_in_many_positions() -> None:
-    engine = new_engine("connect_four", tables=64, matches=1, batch=64, config=DeviceConfig(openings=8))
+    engine = new_engine("connect_four", tables=64, matches=1, batch=64, openings=Openings(moves=8))
     played = engine.rollout.play(engine.weights, engine.learning.views, None)
     begun = played.state["stones"][0]
     assert len({tuple(row) for row in begun.tolist()}) > 5  # from a pool of eight positions
     turn = played.state["turn"][0]
     assert set(turn.tolist()) == {0, 1}
     assert played.acted[:2].any(0).all()  # a table waits one step at most
+
+
+def test_a_share_of_the_episodes_has_an_opening() -> None:
+    for share, least, most in ((0.0, 0, 0), (0.3, 10, 35), (1.0, 40, 64)):
+        openings = Openings(moves=8, share=share)
+        engine = new_engine("connect_four", tables=512, matches=1, batch=512, openings=openings)
+        played = engine.rollout.play(engine.weights, engine.learning.views, None)
+        starts = engine.rollout._starts(lambda *shape: torch.rand(*shape))(0)["stones"]
+        assert played.state["stones"].shape[1:] == starts.shape
+        pool = {tuple(row.flatten().tolist()) for row in starts}
+        assert least <= len(pool) - 1 <= most, (share, len(pool))
 
 
 def test_tables_are_cut_into_equal_blocks() -> None:

@@ -74,6 +74,7 @@ class ConnectFour(GameDefaults):
             observation=ObservationSpec(parts=parts),
             action=ActionSpec(heads={"move": Choice(num=COLUMNS)}),
             max_length=CELLS,
+            hidden_information=False,
         )
 
     def tables(self, num_tables: int) -> GameBatch:

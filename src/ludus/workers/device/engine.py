@@ -18,12 +18,13 @@ from ludus.data.trees import Array
 from ludus.games.device.tensor_game import TensorGame
 from ludus.models.network_policy import can_stack
 from ludus.models.policy import architecture_digest
-from ludus.workers.config import DeviceConfig
+from ludus.workers.config import DeviceConfig, Openings
 from ludus.workers.device.learning import Learning
 from ludus.workers.device.rollout import Layout, Played, Rollout
 from ludus.workers.trained_player import TrainedPlayer
 
 _log = logging.getLogger(__name__)
+_NO_OPENINGS = Openings()
 _WARM_UP = 3
 """Iterations before the first one is recorded: kernels and buffers have to exist."""
 
@@ -32,7 +33,14 @@ class Engine:
     """Plays and trains. Between calls of `iterate` the host may change matches, weights and settings."""
 
     def __init__(
-        self, game: TensorGame, layout: Layout, players: Sequence[TrainedPlayer], config: DeviceConfig, *, seed: int
+        self,
+        game: TensorGame,
+        layout: Layout,
+        players: Sequence[TrainedPlayer],
+        config: DeviceConfig,
+        *,
+        seed: int,
+        openings: Openings = _NO_OPENINGS,
     ) -> None:
         """`players`: on the device on which everything happens."""
         self.layout, self.players = layout, list(players)
@@ -59,7 +67,7 @@ class Engine:
             _log.warning("%s is played step by step: only learning is a CUDA graph", game.spec.name)
         precision = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         self.rollout = Rollout(
-            game, layout, first, self.device, openings=config.openings, compiled=self._compiled, precision=precision
+            game, layout, first, self.device, openings=openings, compiled=self._compiled, precision=precision
         )
         self.learning = Learning(
             players, self.rollout, layout, self.weights, compiled=self._compiled, precision=precision
@@ -69,6 +77,8 @@ class Engine:
         """By number of minibatches: the recorded iteration."""
         self._iterations = 0
         self._trained_sides = [0] * len(players)
+        self.outputs: list[list[float]] = []
+        """By player, when it was last read: the size of its weights, and the lowest and highest value that it gave."""
         self._told: tuple[float, list[float], list[list[bool]]] | None = None
         """Settings that the device has."""
 
@@ -220,6 +230,7 @@ class Engine:
             player.decisions += decisions
             player.stale += stale
             player.skipped += skipped
+        self.outputs = torch.stack((learning.sizes(), learning.lowest, learning.highest), 1).tolist()
         names = list(learning.statistics)
         if not names:
             return [{} for _ in self.players]

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
 
 from ludus.data.records import ModelId, PlayerReset, Settings
 from ludus.data.schedules import at
 from ludus.workers.config import DeviceConfig
 from ludus.workers.device.engine import Engine
 from ludus.workers.learner import Learner, naming
-from ludus.workers.worker import Progress
+from ludus.workers.trained_player import SAME
+from ludus.workers.worker import Diverged, Progress
 
 _ROUND_S = 0.25
 """Seconds of a round on a GPU: long enough that the host costs little, short enough for requests."""
 _MOST_UPDATES = 1000
+_SURE_AFTER = 3
+"""Rounds in which a network gives all positions the same value, after which it is dead."""
 
 
 class DeviceLearner(Learner):
@@ -27,6 +32,16 @@ class DeviceLearner(Learner):
     """Work of the host while the device computes; says whether there was any."""
     _updates = 1
 
+    @cached_property
+    def _differed(self) -> set[str]:
+        """Players whose values of different positions have differed."""
+        return set()
+
+    @cached_property
+    def _constant(self) -> Counter[str]:
+        """Rounds in a row in which all values of a player were the same, although they had differed before."""
+        return Counter()
+
     def step(self) -> Progress:
         """Some updates of all players."""
         engine, before = self.engine, self.decisions
@@ -37,6 +52,7 @@ class DeviceLearner(Learner):
         while self.meanwhile() and not engine.is_idle():
             pass
         measured = engine.read()
+        self._require_sound()
         self.batches += updates
         took = time.monotonic() - began
         self._updates = min(_MOST_UPDATES, max(1, round(updates * _ROUND_S / max(took, 1e-6)), updates // 2))
@@ -54,6 +70,31 @@ class DeviceLearner(Learner):
         self._per_update = (self.decisions - before) / updates
         return Progress(count=self.decisions - before, statistics=statistics)
 
+    @property
+    def is_doubtful(self) -> bool:
+        """A player may be dead, see `_require_sound`: its weights should not be saved."""
+        return any(self._constant.values())
+
+    def _require_sound(self) -> None:
+        """Raise `Diverged` if the weights of a player have exploded or its network is dead, which gives all positions
+        the same value although it did not before. Looks at what was read anyway, after every round. All tables may
+        show the same position once, when matches begin: so a few rounds must agree."""
+        for trained, (size, lowest, highest) in zip(self.engine.players, self.engine.outputs, strict=True):
+            name = trained.player
+            rate = trained.require_size(size, self.progress)
+            if lowest > highest:  # it made no decision
+                continue
+            if highest - lowest > SAME * max(abs(lowest), abs(highest)):
+                self._differed.add(name)
+                self._constant[name] = 0
+            elif name in self._differed:
+                self._constant[name] += 1
+                if self._constant[name] >= _SURE_AFTER:
+                    raise Diverged(
+                        f"updates {rate} have spoilt the network of {name}: it gives every position the value "
+                        f"{highest:.3g}, which it did not before"
+                    )
+
     _per_update = math.inf
     """Decisions of an update of all players, as far as they are known."""
 
@@ -70,6 +111,8 @@ class DeviceLearner(Learner):
         """The engine plays with the weights that it trains."""
 
     def reset(self, event: PlayerReset) -> None:
+        self._differed.discard(event.player)
+        self._constant.pop(event.player, None)
         weights = self._initial[event.player]
         if event.model is not None:
             weights = self._models.fetch(ModelId.parse(event.model))

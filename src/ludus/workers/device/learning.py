@@ -178,6 +178,9 @@ class Learning:
         """Not trained on, because they only served as a bootstrap."""
         self.skipped = torch.zeros_like(self.decisions)
         """Gradient steps that were not finite."""
+        self.lowest = torch.zeros(count, device=self._device)
+        self.highest = torch.zeros_like(self.lowest)
+        """Of the values that a player gave its decisions in the latest update."""
         self.statistics: dict[str, Tensor] = {}
         """Of the latest update: [players], sums over its gradient steps."""
         self._fold = compiled(lambda sides, trained, played: trajectories(layout, sides, trained, played))
@@ -211,6 +214,9 @@ class Learning:
         with torch.no_grad():
             columns = self._columns(played, streams)
             self.decisions += self._per_player(columns["valid"]).sum(1)
+            valid, value = (self._per_player(columns[name]) for name in ("valid", "value"))
+            self.lowest.copy_(torch.where(valid, value, torch.inf).amin(1))
+            self.highest.copy_(torch.where(valid, value, -torch.inf).amax(1))
             self.stale += self._per_player(~streams.idle[:-1] & trained & ~streams.valid[:-1]).sum(1)
         trains_chunk = self._chunked(trained.unsqueeze(0).expand(self._rows_in_time, -1, -1))[..., 0]
         for name in self.statistics:
@@ -220,6 +226,10 @@ class Learning:
             for number in range(minibatches):
                 part = slice(number * self._chunks, (number + 1) * self._chunks)
                 self._step(played, columns, order[:, part], used[:, part])
+
+    def sizes(self) -> Tensor:
+        """[players]: the root mean square of each player's weights."""
+        return self._live.square().mean(1).sqrt()
 
     def follow(self) -> None:
         """Complete the update of every player: its step, its averaged weights and its references."""

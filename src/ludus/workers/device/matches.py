@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
@@ -13,9 +13,16 @@ from numpy.typing import NDArray
 
 from ludus.data.records import Match, ModelId, Pair, Result
 from ludus.data.trees import Tree
+from ludus.games.bots import RandomBot
+from ludus.games.game import Bot
 from ludus.workers.device.engine import Engine
 from ludus.workers.device.rollout import Tally
 from ludus.workers.worker import IDLE, Progress, TrainingFailed
+
+
+def plays_uniformly(bot: Bot) -> bool:
+    """Whether it is the one bot that the engine can play: the others are numpy, on the CPU."""
+    return isinstance(bot, RandomBot)
 
 
 class TrainingClient(Protocol):
@@ -40,8 +47,10 @@ class BlockMatches:
 
     name = "actor"
 
-    def __init__(self, engine: Engine, client: TrainingClient, *, bots: Sequence[str], models_in_memory: int) -> None:
-        self._engine, self._client, self._bots = engine, client, frozenset(bots)
+    def __init__(
+        self, engine: Engine, client: TrainingClient, *, bots: Mapping[str, Bot], models_in_memory: int
+    ) -> None:
+        self._engine, self._client, self._bots = engine, client, bots
         self._players = [player.player for player in engine.players]
         self._held: list[_Held | None] = [None] * engine.layout.num_blocks
         self._frozen: OrderedDict[str, tuple[ModelId, Tree]] = OrderedDict()
@@ -92,7 +101,9 @@ class BlockMatches:
                 models.append(str(engine.players[number].model))
             else:
                 rows.append(engine.row_of_opponent(block, side))
-                models.append(self._load(rows[-1], player))
+                models.append(
+                    self._load(rows[-1], player) if player not in self._bots else self._load_uniform(rows[-1])
+                )
             trains.append(bool(one.trainees))
         engine.seat(block, rows, trains, match.episodes_per_table)
         return _Held(match, tuple(models))
@@ -101,7 +112,7 @@ class BlockMatches:
         wrong = ""
         if len(set(players)) > 1:
             wrong = f"a team of several players ({', '.join(players)})"
-        elif players[0] in self._bots:
+        elif players[0] in self._bots and not plays_uniformly(self._bots[players[0]]):
             wrong = f"the bot {players[0]!r} as an opponent in training"
         if wrong:
             reason = f"the device runtime cannot play {wrong}"
@@ -118,6 +129,12 @@ class BlockMatches:
         model, weights = self._frozen[player]
         self._engine.load_opponent(row, weights)
         return str(model)
+
+    def _load_uniform(self, row: int) -> str:
+        """Let a row play as `RandomBot` does: a network whose weights are all 0 gives every legal option the same
+        probability. A bot has no model."""
+        self._engine.weights[row].zero_()
+        return ""
 
     def _num_trained(self, held: _Held | None) -> int:
         return 0 if held is None else sum(bool(side.trainees) for side in held.match.sides)

@@ -26,6 +26,7 @@ from torch.func import functional_call
 from ludus.games.device.tensor_game import TensorGame, TensorState, random_starts, select
 from ludus.models.decisions import DrawnOnDevice
 from ludus.models.network_policy import NetworkPolicy
+from ludus.workers.config import Openings
 
 _SAME_SCORE = 1e-5
 """Relative difference up to which two sides of an episode have drawn."""
@@ -200,11 +201,11 @@ class Rollout:
         policy: NetworkPolicy,
         device: torch.device,
         *,
-        openings: int,
+        openings: Openings,
         compiled: Compile,
         precision: torch.dtype,
     ) -> None:
-        """`policy`: a single model that shows the architecture; `openings`: most random moves before an episode."""
+        """`policy`: a single model that shows the architecture."""
         self._game, self._layout, self._device = game, layout, device
         self._policy, self._precision = policy, precision
         self._openings = openings
@@ -272,12 +273,12 @@ class Rollout:
         """New episodes for all tables, by step. With openings they are drawn from a pool of an eighth of the tables
         that each iteration fills anew."""
         game, num_tables = self._game, self._layout.num_tables
-        if not self._openings:
+        if not self._openings.moves:
             draws = draw(self._layout.steps + 1, num_tables, game.start_draws)
             return lambda step: game.start(draws[step])
         size = max(1, num_tables // 8)
-        moves = (draw(size) * (self._openings + 1)).long()
-        pool = random_starts(game, moves, self._openings, draw)
+        moves = self._openings.lengths(draw(size), draw(size)).long()
+        pool = random_starts(game, moves, self._openings.moves, draw)
         index = (draw(self._layout.steps + 1, num_tables) * size).long()
         return lambda step: {name: tensor.index_select(0, index[step]) for name, tensor in pool.items()}
 

@@ -1,0 +1,177 @@
+"""Where a new run trains: chooses the runtime of an experiment that leaves it open, and scales it to a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields, is_dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ludus.config import ConfigError, apply_overrides
+from ludus.data.schedules import Exponential, Linear, Schedule, Warmup, at
+from ludus.defaults import facts_of
+from ludus.experiment import Experiment
+from ludus.league.population import Population
+from ludus.league.promotion import AfterReset, AllOf, AnyOf, ByScore, BySteps, ByWinRate
+from ludus.models.policy import Gpu
+from ludus.runtime.device import require_on_device
+from ludus.workers.config import LearnerConfig
+
+_UPDATES = 20_000
+"""Updates of each player in a run that is scaled to a GPU: minutes on a large one."""
+_BYTES_OF_TABLE = 2**18
+"""Memory of the GPU for each table."""
+_FEWEST_TABLES, _MOST_TABLES = 4_096, 131_072
+_MATCHES = 16
+"""Matches at a time of each learning player."""
+_STEPS_OF_ITERATION = 16
+_STEPS_OF_MATCH = 4_096
+"""Steps of a table in a match. A GPU makes some hundreds a second, so that matches take seconds and the ledger grows by
+some ten rows a second."""
+_LARGEST_RATE = 3e-4
+"""Of PPO with batches of a million decisions. With 1e-3 the network of connect four died within seconds."""
+_SHARE_OF_OPENINGS = 0.75
+"""Of the training episodes, in games that hide nothing. Without them the network of connect four stopped improving.
+Where something is hidden, random moves would change what a position tells."""
+_OF_LEARNER = ("batch_size", "minibatch_size", "buffer_size", "learning_rate")
+_OF_ROLE = ("promotion", "population", "after_reset", "value_only_at_start")
+_COUNTS_DECISIONS: dict[type, tuple[str, ...]] = {
+    BySteps: ("every",),
+    ByWinRate: ("min_decisions", "max_decisions"),
+    ByScore: ("min_decisions",),
+    Population: ("every",),
+    AfterReset: ("value_only_decisions",),
+}
+"""Fields of the league's rules that count decisions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """An experiment whose runtime is chosen, and why."""
+
+    experiment: Experiment
+    told: tuple[str, ...] = ()
+    """For the user, a line each; empty if there was nothing to choose."""
+
+
+SCALED = (
+    "budget",
+    "checkpoint_every",
+    "actor.num_tables",
+    "actor.matches",
+    "actor.episodes_per_table",
+    "openings.moves",
+    "openings.share",
+    *(f"{where}learner.{name}" for where in ("", "league.roles.*.") for name in _OF_LEARNER),
+    *(f"league.roles.*.{part}" for part in _OF_ROLE),
+    "league.turn",
+)
+"""Settings that depend on the GPU of the machine that a run began on."""
+
+
+def place(experiment: Experiment, *, written_for: str, gpu: Gpu | None, given: Collection[str], budget: int) -> Placed:
+    """Choose the runtime of a new run, if its experiment leaves it open, and scale it to the GPU.
+
+    `written_for`: its runtime without the user's settings; an experiment that is written for the device is not scaled.
+    `gpu`: the one that it would train on, if any. `given`: settings of the user's, which are never changed. `budget`:
+    of the experiment without them.
+    """
+    asked = experiment.runtime
+    if asked not in ("auto", "device") or written_for == "device" or gpu is None:
+        return Placed(experiment=replace(experiment, runtime="local" if asked == "auto" else asked))
+    on_gpu = replace(experiment, runtime="device")
+    try:
+        require_on_device(on_gpu)
+        scaled = apply_overrides(on_gpu, scaled_settings(on_gpu, gpu, given=given, budget=budget))
+        require_on_device(scaled)
+    except ConfigError as error:
+        if asked == "device":
+            raise
+        told = f"runtime:    local, on the CPU although there is a GPU ({gpu.name}): {error}"
+        return Placed(experiment=replace(experiment, runtime="local"), told=(told,))
+    why = f"device, since all of this experiment fits the GPU ({gpu.name}); --runtime local: with tables on the CPU"
+    chosen = why if asked == "auto" else f"device ({gpu.name})"
+    return Placed(experiment=scaled, told=(f"runtime:    {chosen}", f"scaled:     {_describe(scaled)}"))
+
+
+def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str], budget: int) -> dict[str, Any]:
+    """Settings by path that scale an experiment to a GPU. Numbers that count decisions keep their share of the
+    budget, so that a run has as many snapshots as on the CPU."""
+    players = sum(role.count for role in experiment.league.roles.values())
+    matches = experiment.actor.matches if is_given("actor.matches", given) else _MATCHES * players
+    wanted = min(max(gpu.memory_bytes // _BYTES_OF_TABLE, _FEWEST_TABLES), _MOST_TABLES)
+    num_tables = max(2, wanted // matches // 2 * 2) * matches
+    if is_given("actor.num_tables", given):
+        num_tables = experiment.actor.num_tables
+        matches = next(number for number in range(matches, 0, -1) if num_tables % number == 0)
+    teams, facts = experiment.game.spec.num_teams, facts_of(experiment.game)
+    steps = facts.decisions * (1 if facts.simultaneous else experiment.game.spec.num_seats)
+    episodes = max(experiment.actor.episodes_per_table, -(-round(_STEPS_OF_MATCH / max(steps, 1.0)) // teams) * teams)
+    batch = _STEPS_OF_ITERATION * num_tables // players
+    if is_given("learner.batch_size", given):
+        batch = experiment.learner.batch_size
+    found: dict[str, Any] = {
+        "actor.num_tables": num_tables,
+        "actor.matches": matches,
+        "actor.episodes_per_table": episodes,
+        "budget": _UPDATES * batch * players,
+    }
+    roles = experiment.league.roles
+    own = {f"league.roles.{name}.learner": role.learner for name, role in roles.items()}
+    for path, learner in {"learner": experiment.learner, **own}.items():
+        if isinstance(learner, LearnerConfig):
+            found |= {
+                f"{path}.batch_size": batch,
+                f"{path}.minibatch_size": max(1, batch // 4),
+                f"{path}.buffer_size": max(batch, learner.buffer_size),
+                f"{path}.learning_rate": _gentle(learner.learning_rate),
+            }
+    total = experiment.budget if is_given("budget", given) else found["budget"]
+    scale = max(1.0, total / budget)
+    if facts.hidden is False and not facts.simultaneous:
+        found |= {"openings.moves": round(steps), "openings.share": _SHARE_OF_OPENINGS}
+    found["checkpoint_every"] = round(experiment.checkpoint_every * scale)
+    for name, role in roles.items():
+        place = f"league.roles.{name}"
+        for part in _OF_ROLE:
+            before = getattr(role, part)
+            after = round(before * scale) if isinstance(before, int) else _times(before, scale)
+            if after != before:
+                found[f"{place}.{part}"] = after
+    found["league.turn"] = round(experiment.league.turn * scale)
+    return {path: value for path, value in found.items() if not is_given(path, given)}
+
+
+def is_given(path: str, given: Collection[str]) -> bool:
+    """Whether the user has given a setting, a part of it, or what it is a part of."""
+    return any(fnmatchcase(path, one) or fnmatchcase(path, f"{one}.*") or one.startswith(f"{path}.") for one in given)
+
+
+def _times(rule: Any, scale: float) -> Any:
+    """A rule of the league with all its numbers of decisions multiplied."""
+    if isinstance(rule, AnyOf | AllOf):
+        return replace(rule, rules=tuple(_times(one, scale) for one in rule.rules))
+    if not is_dataclass(rule) or isinstance(rule, type):
+        return rule
+    names = _COUNTS_DECISIONS.get(type(rule), ())
+    counts = {one.name: getattr(rule, one.name) for one in fields(rule) if one.name in names}
+    return replace(rule, **{name: round(count * scale) for name, count in counts.items() if count is not None})
+
+
+def _gentle(rate: Schedule) -> Schedule:
+    """A learning rate for huge batches: it rises at first, and is never above the largest."""
+    if isinstance(rate, Warmup):
+        rate = rate.then
+    factor = min(1.0, _LARGEST_RATE / max(float(at(rate, 0.0)), float(at(rate, 1.0)), 1e-30))
+    if isinstance(rate, Linear | Exponential):
+        return Warmup(then=replace(rate, start=rate.start * factor, end=rate.end * factor))
+    return Warmup(then=rate * factor)
+
+
+def _describe(experiment: Experiment) -> str:
+    actor, learner, starts = experiment.actor, experiment.learner, experiment.openings
+    openings = f", {starts.share:.0%} of training episodes after 0 to {starts.moves} random moves" * bool(starts.moves)
+    return (
+        f"to the GPU: {actor.num_tables:,} tables, batches of {learner.batch_size:,}, "
+        f"{experiment.budget:.3g} decisions in all{openings}; what you set yourself stays"
+    )
