@@ -3,11 +3,14 @@
     python benchmarks/device.py                                   # on a GPU: about three minutes, half of it compiling
     python benchmarks/device.py --tables 16896 67584 270336 --modes compiled
     python benchmarks/device.py --games pgx:go_9x9 pgx:othello --tables 16896    # games in JAX, on the same GPU
+    python benchmarks/device.py --games skirmish                  # AlphaStar's mini network, PPO, 4,224 tables
     python benchmarks/device.py --small                           # on a CPU, in seconds: shows that it runs
+    python benchmarks/device.py --small --games skirmish --no-run # the same with a large network: a minute
 
 Self-play is one player at all tables. The league has one main player and two exploiters, each with half of its matches
 in self-play and half against frozen players, 33 in all. One update is 16 steps at all tables and one epoch of four
-minibatches (PPO, network 128-128). `run` is a whole training with controller, ledger, PFSP and snapshots.
+minibatches (PPO, network 128-128; skirmish: the network and the PPO of its recipe, without a teacher). `run` is a whole
+training with controller, ledger, PFSP and snapshots.
 
 The modes: `compiled` (torch.compile and one CUDA graph), `graph` (eager operations in a CUDA graph), `eager`. Of a game
 of Pgx, which JAX plays, the graph has only the learning.
@@ -21,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,8 @@ from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.models.policy import find_device
+from ludus.models.policy import ModelConfig, find_device
+from ludus.recipes import skirmish
 from ludus.runtime.assemble import create_run
 from ludus.runtime.device import device_training
 from ludus.workers.actor import ActorConfig
@@ -49,12 +53,33 @@ from ludus.workers.device.rollout import Layout
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining
 
-GAMES: dict[str, GameSource] = {"connect_four": ConnectFour(threats=False), "kuhn": Kuhn()}
 STEPS, MINIBATCHES, LEARNERS = 16, 4, 3
 BLOCKS = 66
 """Of the league: 22 of each player, and 11 of them against frozen players, which makes 33."""
 MODEL = ActorCritic(hidden=(128, 128), activation="relu", separate_critic=False)
-WINDOWS = 3
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A game, and what is trained on it."""
+
+    source: GameSource
+    model: ModelConfig = MODEL
+    algorithm: PPO = field(default_factory=PPO)
+    tables: int = 101_376
+    small: int = 264
+    """Tables of `--small`."""
+
+
+_SKIRMISH = skirmish.experiment()
+assert isinstance(_SKIRMISH.algorithm, PPO)
+GAMES = {
+    "connect_four": Benchmark(ConnectFour(threats=False)),
+    "kuhn": Benchmark(Kuhn()),
+    "skirmish": Benchmark(
+        _SKIRMISH.game, _SKIRMISH.model, replace(_SKIRMISH.algorithm, teacher=None), tables=4_224, small=132
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -91,9 +116,8 @@ class Setting:
         return DeviceConfig(precision=precision, compile=self.mode == "compiled", graph=self.mode != "eager")
 
 
-def source_of(game: str) -> GameSource:
-    """By name, or by address for a game of Pgx, which is loaded only then."""
-    return GAMES[game] if game in GAMES else resolve(game)
+def benchmark_of(game: str) -> Benchmark:
+    return GAMES[game] if game in GAMES else Benchmark(resolve(game))
 
 
 def game_name(given: str) -> str:
@@ -103,11 +127,12 @@ def game_name(given: str) -> str:
 
 
 def new_engine(setting: Setting) -> Engine:
-    game = tensor_game_of(source_of(setting.game))
+    chosen = benchmark_of(setting.game)
+    game = tensor_game_of(chosen.source)
     assert game is not None
-    kind = game.spec.kinds[0]
+    kind, model, algorithm = game.spec.kinds[0], chosen.model, chosen.algorithm
     players = [
-        TrainedPlayer(f"player{number}", (MODEL.build(kind, number),), PPO(), setting.learner, seed=number)
+        TrainedPlayer(f"player{number}", (model.build(kind, number),), algorithm, setting.learner, seed=number)
         for number in range(setting.learners)
     ]
     layout = Layout.fit(
@@ -124,7 +149,9 @@ def new_engine(setting: Setting) -> Engine:
         versus = setting.league and place % 2 == 1
         rows = [player, player]
         if versus:
-            frozen = {f"{kind.name}/{name}": array for name, array in _weights(kind, 100 + against_frozen).items()}
+            policy: Any = model.build(kind, 100 + against_frozen)
+            weights = {name: tensor.detach().numpy() for name, tensor in policy.named_parameters()}
+            frozen = {f"{kind.name}/{name}": array for name, array in weights.items()}
             rows[1] = engine.row_of_opponent(block, 1)
             engine.load_opponent(rows[1], frozen)
             against_frozen += 1
@@ -134,23 +161,20 @@ def new_engine(setting: Setting) -> Engine:
     return engine
 
 
-def _weights(kind: Any, seed: int) -> dict[str, Any]:
-    return {name: tensor.detach().numpy() for name, tensor in MODEL.build(kind, seed).named_parameters()}
-
-
-def speed(setting: Setting, seconds: float) -> tuple[float, float, float]:
-    """Decisions per second: the least and the most of some windows; and the seconds until the first of them."""
+def speed(setting: Setting, seconds: float, *, windows: int = 3, each: int = 4) -> tuple[float, float, float]:
+    """Decisions per second: the least and the most of some windows, of `each` iterations or more; and the seconds until
+    the first of them."""
     began = time.monotonic()
     engine = new_engine(setting)
-    for _ in range(5):  # compiling, recording, and one replay
+    for _ in range(each + 1):  # compiling, recording, and one replay
         engine.iterate(0.0)
     engine.read()
     prepared = time.monotonic() - began
     found = []
-    for _ in range(WINDOWS):
+    for _ in range(windows):
         start, before = time.monotonic(), sum(player.decisions for player in engine.players)
-        while time.monotonic() - start < seconds / WINDOWS:
-            for _ in range(4):
+        while time.monotonic() - start < seconds / windows:
+            for _ in range(each):
                 engine.iterate(0.0)
             engine.tally()  # waits, as the runtime does when it looks at the matches
         engine.read()
@@ -168,9 +192,10 @@ def whole_run(setting: Setting, seconds: float) -> tuple[float, int, int]:
         roles["exploiter"] = Role(count=2, matchmaking=mixed, promotion=BySteps(every=every))
     experiment = Experiment(
         name="device",
-        game=source_of(setting.game),
+        game=benchmark_of(setting.game).source,
         budget=10**15,
-        model=MODEL,
+        model=benchmark_of(setting.game).model,
+        algorithm=benchmark_of(setting.game).algorithm,
         actor=ActorConfig(num_tables=setting.tables, matches=setting.matches, episodes_per_table=32),
         learner=setting.learner,
         league=LeagueRules(roles=roles),
@@ -202,12 +227,14 @@ def measure(chosen: Any, device: str) -> tuple[list[list[str]], list[list[str]]]
     rows: list[list[str]] = []
     runs: list[list[str]] = []
     for game in chosen.games:
-        for tables in chosen.tables:
+        default = benchmark_of(game).small if chosen.small else benchmark_of(game).tables
+        for tables in chosen.tables or [default]:
             for mode in chosen.modes:
                 speeds: dict[bool, float] = {}
                 for league in (False, True):
                     setting = Setting(game, league, tables, mode, device, chosen.precision)
-                    low, high, prepared = speed(setting, chosen.seconds)
+                    how = {"windows": 1, "each": 1} if chosen.small else {}
+                    low, high, prepared = speed(setting, chosen.seconds, **how)
                     speeds[league] = high
                     tax = f"{speeds[False] / high:.2f}" if league else ""
                     kind = "league" if league else "self-play"
@@ -229,8 +256,11 @@ def _millions(*speeds: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser(__doc__)
-    options.add_argument("--games", nargs="+", default=list(GAMES), type=game_name, help="of the above, or pgx:NAME")
-    options.add_argument("--tables", nargs="+", type=int, default=[101_376], help="multiples of 132")
+    default = ["connect_four", "kuhn"]
+    options.add_argument("--games", nargs="+", default=default, type=game_name, help=f"{', '.join(GAMES)}, or pgx:NAME")
+    options.add_argument(
+        "--tables", nargs="+", type=int, help="multiples of 132; default: 101,376, or 4,224 of skirmish"
+    )
     options.add_argument(
         "--modes", nargs="+", default=["compiled", "graph", "eager"], help="the first is also for runs"
     )
@@ -243,10 +273,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = options.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING)
     device = find_device(chosen.device, "--device")
-    if wrong := [tables for tables in chosen.tables if tables % (2 * BLOCKS)]:
+    if wrong := [tables for tables in chosen.tables or () if tables % (2 * BLOCKS)]:
         options.error(f"--tables must be multiples of {2 * BLOCKS}, got {wrong[0]}")
     if chosen.small:
-        chosen.tables, chosen.seconds, chosen.modes, chosen.precision = [264], 0.5, ["eager"], "float32"
+        chosen.seconds, chosen.modes, chosen.precision = 0.5, ["eager"], "float32"
     if device.type == "cpu":
         torch.set_num_threads(1)
     rows, runs = measure(chosen, str(device))

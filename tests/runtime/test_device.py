@@ -6,9 +6,9 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from edited_runs import Asker, folder_of, tiny
 from whole_runs import check_ledger
 
 from ludus import PPO, Experiment
+from ludus.algorithms import Impala
 from ludus.config import ConfigError, apply_overrides
 from ludus.data.records import (
     AddPlayer,
@@ -262,7 +263,7 @@ def test_the_random_bot_is_an_opponent_in_training_and_plays_uniformly(tmp_path:
             state = {name: tensor[step] for name, tensor in played.state.items()}
             legal = tensor_game(experiment).legal(state, seats).sum(-1)
             expected = -legal.float().log()[theirs]
-            torch.testing.assert_close(played.log_prob[step][theirs], expected)
+            torch.testing.assert_close(played.log_prob[step, :, 0][theirs], expected)
     events = check_ledger(tmp_path / "run")
     issued = {event.match.id: event.match for event in events if isinstance(event, MatchIssued)}
     results = [event.result for event in events if isinstance(event, MatchFinished)]
@@ -305,14 +306,29 @@ def test_weights_that_explode_end_the_run_by_name(tmp_path: Path) -> None:
         training.run()
 
 
+@dataclass(frozen=True, kw_only=True)
+class OnlyAlone(PPO):
+    stackable: ClassVar[bool] = False
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"game": Siege()}, r"game: siege has no tensor game \(.*docs/gpu\.md\); use --runtime local"),
     ({"actors": 2}, "actors is not for the device runtime; use --runtime local"),
     ({"policies": "per_seat"}, "policies is not for the device runtime"),
-    ({"model": ActorCritic(memory=8)}, "model.memory: the device runtime has no memory yet"),
     ({"model": ActorCritic(value_normalisation=True)}, "model.value_normalisation is not for the device"),
     ({"learner.ranks": "2", "actors": None}, "learner.ranks=2 is not for the device runtime"),
-    ({"algorithm": "{type: Impala}"}, "algorithm=Impala is not for the device runtime"),
+    ({"algorithm": OnlyAlone()}, "algorithm=OnlyAlone is not for the device runtime"),
+    (
+        {
+            "league": LeagueRules(
+                roles={
+                    "main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=1_000), algorithm=Impala()),
+                    "rival": Role(matchmaking=SelfPlay(), promotion=BySteps(every=1_000)),
+                }
+            )
+        },
+        "league.roles.main.algorithm needs sequences and league.roles.rival.algorithm does not",
+    ),
     ({"actor.num_tables": "1", "actor.matches": "1"}, r"actor\.num_tables=1 is too few for 1 blocks"),
     ({"league.capacity": "1"}, "league.capacity is not for the device runtime"),
     ({"league.roles.main.trains": "everyone"}, "league.roles.main.trains=everyone is not for the device runtime"),
@@ -336,9 +352,9 @@ def test_what_it_cannot_do_is_refused_by_name(changes: Mapping[str, Any], messag
 
 
 def test_a_recipe_is_refused_before_a_folder_is_made(ludus: Ludus, tmp_path: Path) -> None:
-    shown = ludus("train", "skirmish", "--runtime", "device", "--run", "runs/never")
+    shown = ludus("train", "skirmish_3v3", "--runtime", "device", "--run", "runs/never")
     assert shown.code == 2
-    assert "game: skirmish has no tensor game" in shown.err
+    assert "game: skirmish 3v3 has no tensor game" in shown.err
     assert not (tmp_path / "runs" / "never").exists()
 
 
@@ -377,6 +393,33 @@ def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path) -> None:
                 shares[match.sides[0].players[0]] = (pair.wins + pair.draws / 2) / event.result.episodes
     assert [*shares.values()][-1] > 0.7, shares
     assert shares["main.1"] < 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["skirmish", "skirmish_alphastar"])
+def test_recipes_of_skirmish_train_on_the_device(ludus: Ludus, tmp_path: Path, recipe: str) -> None:
+    """With teacher, central critic and delays; the second also with memory, strategies and three roles."""
+    given = {
+        "league.roles.main.matchmaking.branches.1.1.include_scripted": "false",
+        "learner.device": "cpu",
+        "actor.num_tables": "12",
+        "actor.matches": "3",
+        "actor.episodes_per_table": "2",
+        "actor.unroll_length": "8",
+        "learner.batch_size": "128",
+        "learner.minibatch_size": "64",
+        "evaluation.episodes": "2",
+        "evaluation.opponents": "rush",
+        "budget": "400",
+    }
+    options = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+    shown = ludus("train", recipe, "--runtime", "device", "--run", "run", "--quiet", *options)
+    assert shown.code == 0, shown.err
+    rows, _ = read_metrics(folder_of(tmp_path / "run").metrics / "train.jsonl")
+    assert rows[-1]["decisions"] >= 400
+    measured = {name for row in rows for name in row}
+    assert {"main/teacher_loss", "main/entropy.delay", "main/entropy.units", "main/explained_variance"} <= measured
+    assert ("main/value_loss.build_order" in measured) == (recipe == "skirmish_alphastar")
 
 
 def test_games_with_masks_and_all_settings_of_the_engine_run(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from ludus.data.specs import ArraySpec
 Array = NDArray[Any]
 Tree = dict[str, Array]
 IntArray = NDArray[np.int64]
+Leaf = TypeVar("Leaf")
+"""An array, or a tensor."""
 
 
 def allocate(
@@ -35,6 +37,6 @@ def put(target: Mapping[str, Array], index: Any, values: Mapping[str, Array]) ->
         array[index] = values[name]
 
 
-def under(prefix: str, tree: Mapping[str, Array]) -> Tree:
+def under(prefix: str, tree: Mapping[str, Leaf]) -> dict[str, Leaf]:
     """The arrays whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): array for name, array in tree.items() if name.startswith(prefix)}

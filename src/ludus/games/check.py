@@ -173,7 +173,8 @@ class _Check:
             return
         with self.evidence.calls("tensor twin"):
             seed, compare = int(self._draw_seeds(1)[0] >> np.uint64(1)), load_address(_TWIN_CHECK)
-            for fault in compare(self.source, steps=min(max_steps, TWIN_STEPS), seed=seed) or ("",):
+            found = compare(self.source, steps=min(max_steps, TWIN_STEPS), seed=seed)
+            for fault in () if found is None else found or ("",):
                 self.evidence.expect("tensor_twin", not fault, "tensor game", 0, fault)
 
     def _draw_seeds(self, number: int) -> NDArray[np.uint64]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -50,6 +50,7 @@ class WithStrategies(WrappedGame):
     of its part of the strategy.
     """
 
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.strategies:TensorStrategies.of"
     strategies: str
     """An .npz file that `ludus convert` wrote, or the name of a game with which Ludus brings one (skirmish)."""
     types: int | None = None
@@ -223,17 +224,8 @@ class StrategyTables(WrappedTables):
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self.game.reset(tables, seeds)
         source = self._source
-        own = mix(seeds, _STREAM)[:, None]
-        draw = _DRAWS * np.arange(self.spec.num_seats)
-        number, shown = randbelow(own, draw, len(self._known)), uniform(own, draw + 1) < source.shown
-        if source.fixed is not None:
-            number, shown = np.full_like(number, source.fixed), np.ones_like(shown)
-        # Draws of the third reward and later come after those of all seats.
-        further = max(0, self._num_rewards - 2)
-        later = _DRAWS * self.spec.num_seats + further * np.arange(self.spec.num_seats)[:, None] + np.arange(further)
-        draws = np.concatenate((draw[:, None] + np.array([2, 3]), later), 1)[:, : self._num_rewards]
-        active = uniform(own[:, :, None], draws) < source.active
-        self._active[tables] = active & shown[..., None]
+        number, shown, active = strategy_draws(source, seeds, self.spec.num_seats)
+        self._active[tables] = active
         self._built[tables] = self._known.built[number]
         where = self._known.build_place
         self._orders.begin(tables, self._known.build_order[number], None if where is None else where[number])
@@ -269,6 +261,32 @@ class StrategyTables(WrappedTables):
         wrong = now.built != self._built
         facts = [wrong[..., rows].mean(-1) for rows in self._source.facts.values()]
         return np.stack((orders, *facts), -1).astype(np.float32)
+
+
+class StrategyDraws(NamedTuple):
+    """What chance decides at the start of an episode, [tables, seats]."""
+
+    number: IntArray
+    """Of the strategy in the file."""
+    shown: NDArray[np.bool_]
+    active: NDArray[np.bool_]
+    """[tables, seats, rewards]"""
+
+
+def strategy_draws(source: WithStrategies, seeds: NDArray[np.uint64], num_seats: int) -> StrategyDraws:
+    """The strategies of all seats at tables with these seeds."""
+    num_rewards = 1 + len(source.facts)
+    own = mix(seeds, _STREAM)[:, None]
+    draw = _DRAWS * np.arange(num_seats)
+    number, shown = randbelow(own, draw, len(source.known)), uniform(own, draw + 1) < source.shown
+    if source.fixed is not None:
+        number, shown = np.full_like(number, source.fixed), np.ones_like(shown)
+    # Draws of the third reward and later come after those of all seats.
+    further = max(0, num_rewards - 2)
+    later = _DRAWS * num_seats + further * np.arange(num_seats)[:, None] + np.arange(further)
+    draws = np.concatenate((draw[:, None] + np.array([2, 3]), later), 1)[:, :num_rewards]
+    active = uniform(own[:, :, None], draws) < source.active
+    return StrategyDraws(number, shown, active & shown[..., None])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from ludus.models.operators import LOWEST
 from ludus.models.policy import Acted, Unrolled
 from ludus.models.tensors import DeferredChecks, to_host
 
+_FEW_VALUES = 16
+
 
 class Decision(NamedTuple):
     """The decision of one head, per row. The last two fields are None while acting."""
@@ -55,8 +57,10 @@ class Decisions:
             columns["value"] = value
         return columns
 
-    def unrolled(self, value: Tensor, values: Tensor | None, leading: tuple[int, ...]) -> Unrolled:
-        """The result of `Policy.unroll`, reshaped from flat rows to the `leading` axes of the batch."""
+    def unrolled(self, values: Tensor, leading: tuple[int, ...]) -> Unrolled:
+        """The result of `Policy.unroll`, reshaped from flat rows to the `leading` axes of the batch. `values`: of the
+        main reward and of the further ones, in the last axis."""
+        value, further = values[..., 0], values[..., 1:]
         always = torch.ones_like(value, dtype=torch.bool)
         in_use = [always if used is None else used for used in self.in_use.values()]
         log_prob, entropy, log_probs = [], [], {}
@@ -72,7 +76,7 @@ class Decisions:
             value=value.reshape(leading),
             log_probs=log_probs,
             in_use=torch.stack(in_use, -1).reshape(*leading, -1),
-            values=None if values is None else values.reshape(*leading, -1),
+            values=further.reshape(*leading, -1) if further.shape[-1] else None,
         )
 
 
@@ -92,9 +96,6 @@ class Chooser:
 
     evaluates = False
     """Whether it needs all picks of a pointer, including those after the end."""
-    checked = True
-    """Whether illegal actions raise, which waits for the device. On rows that are known to be legal, and in a CUDA
-    graph, they do not."""
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         """One option per row; illegal ones have the lowest logit. `pick` counts the picks of a pointer."""
@@ -142,8 +143,6 @@ class DrawnOnDevice(Chooser):
     """Samples without waiting for the device, from one column of `uniforms` [..., draws] per choice. In float32, so an
     option is drawn with its probability up to about 1e-6."""
 
-    checked = False
-
     def __init__(self, uniforms: Tensor) -> None:
         self._uniforms = uniforms
         self._column = 0
@@ -172,13 +171,12 @@ class Recorded(Chooser):
 
     evaluates = True
 
-    def __init__(self, actions: Mapping[str, Tensor], valid: Tensor, *, checked: bool = True) -> None:
+    def __init__(self, actions: Mapping[str, Tensor], valid: Tensor) -> None:
         self._actions = actions
         self._valid = valid
-        self.checked = checked
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
-        log_probs = functional.log_softmax(logits, -1)
+        log_probs = functional.log_softmax(logits.float(), -1)
         if pick is None:
             action = self._actions[head].long()
         else:
@@ -214,8 +212,7 @@ def decide(name: str, logits: Tensor, legal: Tensor | None, in_use: Tensor | Non
         decision = chooser.choose(name, logits, None)
     else:
         decision = chooser.choose(name, torch.where(legal, logits, LOWEST), None)
-        if chooser.checked:
-            decision = _require_legal(name, decision, legal, in_use, chooser)
+        decision = _require_legal(name, decision, legal, in_use, chooser)
     if in_use is None:
         return decision
     return decision._replace(
@@ -280,7 +277,11 @@ def head_in_use(spec: Head, decided: Mapping[str, Decision], in_use: Mapping[str
     if spec.when is None:
         return None
     condition = decided[spec.when.head].action
-    used = torch.isin(condition, _numbers(tuple(spec.when.values), condition.device))
+    values = spec.when.values
+    if len(values) <= _FEW_VALUES:  # without a constant tensor, which a compiled function would have to send
+        used = torch.stack([condition == value for value in values]).any(0)
+    else:
+        used = torch.isin(condition, _numbers(tuple(values), condition.device))
     before = in_use[spec.when.head]
     return used if before is None else used & before
 
@@ -297,8 +298,10 @@ def _at(values: Tensor, index: Tensor) -> Tensor:
 
 def _require_legal(name: str, decision: Decision, legal: Tensor, in_use: Tensor | None, chooser: Chooser) -> Decision:
     """Raise for illegal actions and empty masks in rows that count; elsewhere the log-probability becomes 0."""
-    allowed = _at(legal, decision.action)
     checks = DeferredChecks.active()
+    if checks is not None and not checks.collects:
+        return decision
+    allowed = _at(legal, decision.action)
     if checks is None and bool(allowed.all()):
         return decision
     wrong = chooser.counts(~allowed if in_use is None else ~allowed & in_use)

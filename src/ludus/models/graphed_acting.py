@@ -148,13 +148,14 @@ def decide_at_once(
         return {name.removeprefix(prefix): tensor for name, tensor in inputs.items() if name.startswith(prefix)}
 
     with DeferredChecks() as checks:
-        columns = network.decide(
+        decisions, values, state = network.forward(
             under("observation."),
             under("legal."),
             under("state."),
             Greedy() if greedy else Drawn(inputs["uniforms"]),
             want_value=want_value,
         )
+        columns = decisions.columns(None if values is None else values[..., 0], state)
         return columns | {_FAILED: checks.any_failed(network.device)}
 
 

@@ -89,7 +89,7 @@ class ModulePolicy(nn.Module):
         else:
             logits, value, _ = self._run(observation, {})
         recorded = Recorded(rows(batch.action), share(batch.valid).reshape(-1))
-        return self._decide(logits, observation, rows(batch.legal), recorded).unrolled(value, None, leading)
+        return self._decide(logits, observation, rows(batch.legal), recorded).unrolled(value.unsqueeze(-1), leading)
 
     def _run(self, observation: Observation, state: State) -> tuple[dict[str, Tensor], Tensor, State]:
         """Run the module and bring its outputs into one form, checked."""

@@ -124,10 +124,10 @@ class NetworkPolicy(nn.Module):
         device = self.device
         seen = _placed(observation, self.names_read(want_value=want_value), device)
         chooser: Chooser = Greedy() if greedy else Drawn(on_device(uniforms, device))
-        decided = self.decide(
+        decided, value, new_state = self.forward(
             seen, _placed(legal, legal, device), _placed(state, state, device), chooser, want_value=want_value
         )
-        return acted_of(to_host(decided))
+        return acted_of(to_host(decided.columns(None if value is None else value[..., 0], new_state)))
 
     @property
     def device(self) -> torch.device:
@@ -138,31 +138,28 @@ class NetworkPolicy(nn.Module):
         names = (*self.encoder.array_names, *(self.critic.array_names if want_value else ()))
         return tuple(dict.fromkeys(names))
 
-    def decide(
+    def forward(
         self,
         observation: Observation,
         legal: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
         chooser: Chooser,
+        first: Tensor | None = None,
         *,
-        want_value: bool,
-    ) -> dict[str, Tensor]:
-        """`act` on the device: the columns of which `acted_of` makes its result."""
+        want_value: bool = True,
+    ) -> tuple[Decisions, Tensor | None, dict[str, Tensor]]:
+        """Decisions of rows of tensors, the values of all rewards [..., 1 + further], and the memory after them. With
+        `first` [..., T, B], the rows of a policy with memory are trajectories, and there is no memory after them."""
         encoded = self.encoder(observation)
         features = self.trunk(encoded.features)
         new_state: dict[str, Tensor] = {}
-        if self.memory is not None:
+        if self.memory is not None and first is None:
             features, new_state = self.memory.step(features, state)
+        elif self.memory is not None and first is not None:
+            remembered = self.memory.unroll(features.reshape(*first.shape, -1), first, state)
+            features = remembered.reshape(*features.shape[:-1], self.memory.size)
         decisions = self.heads.decide(features, encoded, legal, chooser)
-        return decisions.columns(self._values(observation, features)[0] if want_value else None, new_state)
-
-    def forward(self, observation: Observation, legal: Observation, chooser: Chooser) -> tuple[Decisions, Tensor]:
-        """Decisions and values of rows of tensors, for policies without memory. Never waits for the device if the
-        chooser does not."""
-        encoded = self.encoder(observation)
-        features = self.trunk(encoded.features)
-        decisions = self.heads.decide(features, encoded, legal, chooser)
-        return decisions, self._values(observation, features)[0]
+        return decisions, self._values(observation, features) if want_value else None, new_state
 
     def unroll(self, batch: Batch) -> Unrolled:
         """Leading axes [T+1, B], or [rows] without memory; a stack has its model axis before them."""
@@ -173,27 +170,21 @@ class NetworkPolicy(nn.Module):
             tensors = {name: share(array) for name, array in arrays.items()}
             return {name: tensor.reshape(flat + tensor.shape[len(leading) :]) for name, tensor in tensors.items()}
 
-        observation = rows(batch.observation)
-        encoded = self.encoder(observation)
-        features = self.trunk(encoded.features)
-        if self.memory is not None:
-            if len(leading) != len(flat) + 1:
-                raise ValueError(f"a policy with memory unrolls trajectories [T+1, B], got leading axes {leading}")
-            sequence = features.reshape(*leading, -1)
-            state = {name: share(array) for name, array in batch.state.items()}
-            remembered = self.memory.unroll(sequence, share(batch.first), state)
-            features = remembered.reshape(*flat, self.memory.size)
+        if self.memory is not None and len(leading) != len(flat) + 1:
+            raise ValueError(f"a policy with memory unrolls trajectories [T+1, B], got leading axes {leading}")
+        state = {name: share(array) for name, array in batch.state.items()}
         recorded = Recorded(rows(batch.action), share(batch.valid).reshape(flat))
-        decisions = self.heads.decide(features, encoded, rows(batch.legal), recorded)
-        return decisions.unrolled(*self._values(observation, features), leading)
+        given = (rows(batch.observation), rows(batch.legal), state, recorded, share(batch.first))
+        decisions, values, _ = self.forward(*given)
+        assert values is not None
+        return decisions.unrolled(values, leading)
 
-    def _values(self, observation: Observation, features: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The value of the main reward, and those of the further ones, if any."""
-        values = self.critic(observation, features)
-        value = values[..., 0]
-        if self.value_scale is not None:
-            value = self.value_scale.denormalise(value)
-        return value, values[..., 1:] if self.kind.rewards else None
+    def _values(self, observation: Observation, features: Tensor) -> Tensor:
+        """The values of the main reward and of the further ones."""
+        values: Tensor = self.critic(observation, features)
+        if self.value_scale is None:
+            return values
+        return torch.cat((self.value_scale.denormalise(values[..., :1]), values[..., 1:]), -1)
 
     @property
     def _models(self) -> tuple[int, ...]:

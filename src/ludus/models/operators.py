@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ludus.data.specs import ArraySpec
+from ludus.models.tensors import DeferredChecks
 
 _MINUS_ONE = torch.tensor(-1.0)
 
@@ -361,7 +362,9 @@ class Memory(nn.Module):
     def unroll(self, inputs: Tensor, first: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """`inputs` [..., T, B, in_size] to [..., T, B, size]; the state is zeroed where `first`."""
         keep = (~first).unsqueeze(-1).to(inputs.dtype)
-        any_first = first.movedim(-2, 0).flatten(1).any(-1).tolist()
+        any_first = [True] * first.shape[-2]
+        if not DeferredChecks.active():
+            any_first = first.movedim(-2, 0).flatten(1).any(-1).tolist()
         for lstm, (hidden, cell) in zip(self._layers, self._split(state), strict=True):
             projected = lstm.project(inputs)
             outputs = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar, Token
 from typing import Any
 
 import numpy as np
@@ -76,32 +76,40 @@ def staging_memory(device: torch.device) -> Callable[[tuple[int, ...], np.dtype[
 
 
 class DeferredChecks:
-    """While one is active, networks compute every row and option and never wait for the device, as a CUDA graph needs:
-    shapes do not depend on data, and what a network would raise for is collected."""
+    """While one is active in a thread, networks compute every row and option and never wait for the device, as a
+    compiled function or a CUDA graph needs: shapes do not depend on data, and what a network would raise for is
+    collected. `collect=False`: it is not, because all rows are known to be legal."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, collect: bool = True) -> None:
+        self.collects = collect
         self._failed: list[Tensor] = []
-        self._token: Token[DeferredChecks | None] | None = None
+        self._outer: DeferredChecks | None = None
 
     @staticmethod
     def active() -> DeferredChecks | None:
-        return _CHECKS.get()
+        return _ACTIVE.checks
 
     def __enter__(self) -> DeferredChecks:
-        self._token = _CHECKS.set(self)
+        self._outer = _ACTIVE.checks
+        _ACTIVE.checks = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._token is not None
-        _CHECKS.reset(self._token)
+        _ACTIVE.checks = self._outer
 
     def add(self, failed: Tensor) -> None:
         """Collect the rows that failed a check."""
-        self._failed.append(failed.any())
+        if self.collects:
+            self._failed.append(failed.any())
 
     def any_failed(self, device: torch.device) -> Tensor:
         """A single bool, on the device."""
         return torch.stack(self._failed).any() if self._failed else torch.zeros((), dtype=torch.bool, device=device)
 
 
-_CHECKS: ContextVar[DeferredChecks | None] = ContextVar("deferred_checks", default=None)
+class _Active(threading.local):  # not a `ContextVar`, which cannot be compiled
+    def __init__(self) -> None:
+        self.checks: DeferredChecks | None = None
+
+
+_ACTIVE = _Active()

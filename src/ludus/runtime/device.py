@@ -172,7 +172,10 @@ class EvaluationActor:
         episodes = experiment.evaluation.episodes
         self._tables = max(1, min(_EVALUATION_TABLES, -(-episodes // spec.num_teams)))
         self._latest: Match | None = None
-        layouts = [TrajectoryLayout(kind=kind, unroll_length=1, state={}) for kind in spec.kinds]
+        layouts = [
+            TrajectoryLayout(kind=kind, unroll_length=1, state=memory)
+            for kind, memory in zip(spec.kinds, networks.memory, strict=True)
+        ]
         self._actor = Actor(
             name="evaluation",
             game=experiment.grouped_game.tables(self._tables),
@@ -234,7 +237,18 @@ def layout_of(experiment: Experiment, num_players: int) -> Layout:
         num_tables=actor.num_tables,
         matches=actor.matches,
         batch_size=batch,
+        unroll_length=actor.unroll_length if trains_on_sequences(experiment) else None,
     )
+
+
+def trains_on_sequences(experiment: Experiment) -> bool:
+    """Whether players train on sequences of decisions, because of their algorithm or of memory."""
+    return any(_needs_sequences(experiment.of_role(name)) for name in experiment.league.roles)
+
+
+def _needs_sequences(view: Experiment) -> bool:
+    [policy] = build_policies(view, view.seed)
+    return view.algorithm.needs_sequences or bool(policy.state_arrays)
 
 
 # --- what this runtime cannot do ---
@@ -248,7 +262,7 @@ def tensor_game(experiment: Experiment) -> TensorGame:
     source = experiment.grouped_game
     while isinstance(source, WithBots):
         source = source.game
-    if isinstance(source, WrappedGame):
+    if isinstance(source, WrappedGame) and not hasattr(source, "TENSOR_TWIN"):
         raise ConfigError(f"game: the device runtime plays no {type(source).__name__}; {_ELSEWHERE}")
     try:
         game = tensor_game_of(source)
@@ -287,10 +301,7 @@ def require_on_device(experiment: Experiment) -> None:
         algorithm, own = experiment.of_role(name).algorithm, role.algorithm is not None
         whose = f"{place}.algorithm" if own else "algorithm"
         kind = f"{whose}={type(algorithm).__name__}"
-        asked |= {
-            kind: algorithm.needs_sequences or not algorithm.stackable,
-            f"{whose}.teacher": getattr(algorithm, "teacher", None) is not None,
-        }
+        asked[kind] = not algorithm.stackable
     for setting, is_asked in asked.items():
         if is_asked:
             raise ConfigError(f"{setting} is not for the device runtime; {_ELSEWHERE}")
@@ -308,7 +319,7 @@ def require_on_device(experiment: Experiment) -> None:
 
 
 def _require_one_network(experiment: Experiment) -> None:
-    """All players have one network, which stacks and has no memory."""
+    """All players have one network, which stacks, and all train on single decisions or all on sequences."""
     digests = {}
     for name in experiment.league.roles:
         view = experiment.of_role(name)
@@ -316,14 +327,19 @@ def _require_one_network(experiment: Experiment) -> None:
         place = "model" if experiment.league.roles[name].model is None else f"league.roles.{name}.model"
         if not can_stack(policy):
             raise ConfigError(f"{place}: {type(policy).__name__} cannot be stacked; {_ELSEWHERE}")
-        if policy.state_arrays:
-            raise ConfigError(f"{place}.memory: the device runtime has no memory yet; {_ELSEWHERE}")
         if policy.value_scale is not None:
             raise ConfigError(f"{place}.value_normalisation is not for the device runtime yet; {_ELSEWHERE}")
         digests[architecture_digest(policy)] = place
     if len(digests) > 1:
         raise ConfigError(
             f"{' and '.join(digests.values())} differ: the device runtime has one network for all players"
+        )
+    whole = {name: _needs_sequences(experiment.of_role(name)) for name in experiment.league.roles}
+    if len(set(whole.values())) > 1:
+        one, other = (next(name for name, needs in whole.items() if needs is wanted) for wanted in (True, False))
+        raise ConfigError(
+            f"league.roles.{one}.algorithm needs sequences and league.roles.{other}.algorithm does not: in the device "
+            f"runtime all players train on the one or the other; {_ELSEWHERE}"
         )
 
 
@@ -338,7 +354,10 @@ def _require_no_bots(experiment: Experiment) -> None:
         chosen = [name for name, share in league.opponent_law(player).items() if share > 0 and name in bots]
         if chosen:
             place = f"league.roles.{league.role_of(player)}.matchmaking"
-            raise ConfigError(f"{place} may choose the bot {chosen[0]!r}, which plays on the CPU; {_ELSEWHERE}")
+            raise ConfigError(
+                f"{place} may choose the bot {chosen[0]!r}, which plays on the CPU: set include_scripted=false there, "
+                f"or {_ELSEWHERE}"
+            )
 
 
 def device_training(

@@ -12,10 +12,16 @@ import pytest
 import torch
 
 from ludus import check_game
-from ludus.games import TensorState, TensorStep, TicTacToe, resolve
+from ludus.games import Skirmish, TensorState, TensorStep, TicTacToe, WithStrategies, resolve
+from ludus.games.bots import RandomBot
+from ludus.games.builtin.skirmish_bots import STRATEGIES
+from ludus.games.device import twin_check
 from ludus.games.device.board_games import TensorConnectFour, TensorTicTacToe
+from ludus.games.device.strategies import TensorStrategies, edit_distances
 from ludus.games.device.tensor_game import random_starts, tensor_game_of
-from ludus.games.device.twin_check import fixed_shape_faults, tensor_faults
+from ludus.games.device.twin_check import fixed_shape_faults, tensor_faults, twin_differences
+from ludus.games.strategies import EditDistances
+from ludus.games.tables import InnerBot
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GAMES: list[tuple[str, dict[str, Any]]] = [
@@ -28,6 +34,7 @@ GAMES: list[tuple[str, dict[str, Any]]] = [
     ("rock_paper_scissors", {"rounds": 3}),
     ("blotto", {}),
     ("goofspiel", {}),
+    ("skirmish", {}),
 ]
 
 
@@ -35,7 +42,59 @@ GAMES: list[tuple[str, dict[str, Any]]] = [
 def test_equals_its_cpu_twin_move_for_move(address: str, options: Mapping[str, Any]) -> None:
     source = resolve(address, **options)
     assert tensor_game_of(source) is not None
-    assert tensor_faults(source, steps=60, tables=48) == []
+    small = address == "skirmish"
+    assert tensor_faults(source, steps=30 if small else 60, tables=8 if small else 48) == []
+
+
+@pytest.mark.slow
+def test_skirmish_of_scripted_players_equals_its_cpu_twin_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fight, gather, train and end episodes, which random play hardly does."""
+    ends = []
+
+    def exactly(one: Any, other: Any) -> bool:
+        if one.dtype == np.bool_ and one.ndim == 1:
+            ends.append(int(one.sum()))
+        return np.array_equal(one, other)
+
+    monkeypatch.setattr(twin_check, "_equal", exactly)
+    source = resolve("skirmish")
+    game, bots = tensor_game_of(source), [*STRATEGIES.values(), RandomBot()]
+    assert game is not None
+    assert twin_differences(game, source, steps=400, seed=1, tables=24, bots=bots) == []
+    assert sum(ends) > 20
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_strategies_to_follow_equal_those_of_the_cpu(separate: bool) -> None:
+    """Seats see them, and are rewarded for building them."""
+    source = WithStrategies(
+        game=Skirmish(), strategies="skirmish", types=5, fade=(8, 40, 100), shown=0.8, active=0.7, separate=separate
+    )
+    game = tensor_game_of(source)
+    assert isinstance(game, TensorStrategies)
+    assert fixed_shape_faults(game, rows=4) == []
+    bots = [InnerBot(STRATEGIES["boom"]), RandomBot()]
+    assert twin_differences(game, source, steps=36, seed=3, tables=6, bots=bots) == []
+
+
+def test_edit_distances_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(0)
+    known = EditDistances((40,), 6)
+
+    def sequences(count: int) -> Any:
+        items = rng.integers(0, 3, (count, 6)).astype(np.int16)
+        return np.where(np.arange(6) < rng.integers(0, 7, count)[:, None], items, -1).astype(np.int16)
+
+    goals, built = sequences(40), sequences(40)
+    known.begin(np.arange(40), goals)
+    found = edit_distances(torch.from_numpy(built), torch.from_numpy(goals))
+    np.testing.assert_array_equal(found.numpy(), known.of(built))
+
+
+def test_skirmish_of_heroes_has_no_tensor_game() -> None:
+    source = resolve("skirmish", mode="3v3")
+    assert tensor_game_of(source) is None
+    assert tensor_faults(source, steps=2) is None
 
 
 class _NobodyWins(TensorTicTacToe):

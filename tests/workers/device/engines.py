@@ -4,22 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus import PPO, ActorCritic, LearnerConfig
+from ludus import PPO, ActorCritic, AlphaStar, LearnerConfig
 from ludus.algorithms.algorithm import Algorithm
 from ludus.games import resolve
+from ludus.games.builtin.skirmish_view import X, Y
 from ludus.games.device.tensor_game import tensor_game_of
+from ludus.models import Scatter
+from ludus.models.policy import ModelConfig
 from ludus.workers.config import DeviceConfig, Openings
 from ludus.workers.device.engine import Engine
 from ludus.workers.device.rollout import Layout
 from ludus.workers.trained_player import TrainedPlayer
 
 MODEL = ActorCritic(hidden=(16,))
+SMALL_ALPHASTAR = AlphaStar(
+    scalar_size=4,
+    entity_size=8,
+    entity_hidden=8,
+    map_channels=4,
+    down=(4, 4),
+    spatial_size=8,
+    hidden=(16,),
+    memory=0,
+    action_size=8,
+    head_hidden=8,
+    key_size=4,
+    embedding_size=8,
+    up=(4,),
+    value_size=8,
+    central_critic=True,
+    scatter=(Scatter(entities="entities", onto="minimap", x=X, y=Y),),
+    scatter_channels=2,
+)
 
 
-def new_players(game: Any, count: int, algorithm: Algorithm, config: LearnerConfig) -> list[TrainedPlayer]:
+def new_players(
+    game: Any, count: int, algorithm: Algorithm, config: LearnerConfig, model: ModelConfig = MODEL
+) -> list[TrainedPlayer]:
     kind = game.spec.kinds[0]
     return [
-        TrainedPlayer(f"p{number}", (MODEL.build(kind, number),), algorithm, config, seed=number)
+        TrainedPlayer(f"p{number}", (model.build(kind, number),), algorithm, config, seed=number)
         for number in range(count)
     ]
 
@@ -38,13 +62,22 @@ def new_engine(
     episodes: int = 4,
     seed: int = 0,
     openings: Openings | None = None,
+    model: ModelConfig = MODEL,
+    unroll: int = 8,
     **options: Any,
 ) -> Engine:
     game = tensor_game_of(resolve(address, **options))
     assert game is not None
-    layout = Layout.fit(game, learners=learners, num_tables=tables, matches=matches, batch_size=batch)
     learner = LearnerConfig(batch_size=batch, minibatch_size=minibatch, epochs=epochs, learning_rate=1e-2, device="cpu")
-    players = new_players(game, learners, algorithm or PPO(), learner)
+    players = new_players(game, learners, algorithm or PPO(), learner, model)
+    layout = Layout.fit(
+        game,
+        learners=learners,
+        num_tables=tables,
+        matches=matches,
+        batch_size=batch,
+        unroll_length=unroll if players[0].is_whole else None,
+    )
     engine = Engine(game, layout, players, config or DeviceConfig(), seed=seed, openings=openings or Openings())
     for block in range(layout.num_blocks):
         player = block // layout.blocks

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from engines import new_engine, new_players
+from engines import MODEL, SMALL_ALPHASTAR, new_engine, new_players
 
-from ludus import PPO, Linear, MagnetPolicyGradient
-from ludus.algorithms import A2C, Reference
+from ludus import PPO, ActorCritic, AlphaStarGradient, Linear, MagnetPolicyGradient
+from ludus.algorithms import A2C, EarlyGame, Impala, Reference, Teacher
 from ludus.algorithms.algorithm import Algorithm
 from ludus.data.batch import Batch
 from ludus.games import resolve
 from ludus.games.device.tensor_game import tensor_game_of
+from ludus.models.policy import ModelConfig
 from ludus.workers.config import DeviceConfig
 from ludus.workers.device.engine import Engine
-from ludus.workers.device.rollout import Played
+from ludus.workers.device.played import Played
 
 ALGORITHMS: dict[str, Algorithm] = {
     "ppo": PPO(gamma=0.9, lambda_=0.8, entropy=Linear(start=0.05, end=0.01), value_clip=0.2, dual_clip=3.0),
     "a2c": A2C(gamma=0.9, lambda_=0.8),
     "magnet": MagnetPolicyGradient(gamma=0.9, lambda_=0.8, magnet=Reference(copy_every=2), step_weight=0.5),
+    "taught": PPO(
+        gamma=0.9,
+        lambda_=0.8,
+        dual_clip=3.0,
+        ratio="per_head",
+        teacher=Teacher(weight=0.5, early=EarlyGame(part="scalars", least=0.99, strategy=None)),
+    ),
+    "alphastar": AlphaStarGradient(gamma=0.95, teacher=Teacher(weight=0.1)),
+    "impala": Impala(gamma=0.9, lambda_=0.8, upgo_weight=0.5),
 }
+MODELS: dict[str, ModelConfig] = {
+    "plain": MODEL,
+    "memory": ActorCritic(hidden=(16,), memory=8),
+    "entities": SMALL_ALPHASTAR,
+    "all": replace(SMALL_ALPHASTAR, memory=8, memory_layers=2),
+}
+
+
+def memory_before(engine: Engine, played: Played, step: int, row: int) -> dict[str, torch.Tensor]:
+    """The memory that a row had at the beginning of its piece."""
+    layout = engine.layout
+    piece = min(step // (layout.steps // layout.pieces), layout.pieces - 1)
+    return {name: tensor[piece, step % layout.phases, row].unsqueeze(0) for name, tensor in played.memory.items()}
 
 
 def decisions_of(engine: Engine, played: Played, table: int, side: int) -> list[dict[str, Any]]:
@@ -39,83 +63,126 @@ def decisions_of(engine: Engine, played: Played, table: int, side: int) -> list[
         if mine and played.acted[step, row]:
             if open_decision is not None:
                 open_decision["next_value"] = True
-            if step == layout.steps:
-                found.append({"value": float(played.value[step, row]), "bootstrap": True})
-                break
             state = {name: tensor[step, table : table + 1] for name, tensor in played.state.items()}
             observation, legal = engine.rollout.observe(state, played.seat[step, row : row + 1])
             open_decision = {
                 "observation": observation,
                 "legal": legal,
-                "action": int(played.action[step, row]),
-                "log_prob": float(played.log_prob[step, row]),
+                "action": {head: column[step, row : row + 1].long() for head, column in played.action.items()},
+                "log_prob": played.log_prob[step, row].tolist(),
                 "value": float(played.value[step, row]),
+                "step": step,
+                "first": played.first is not None and bool(played.first[step, row]),
+                "memory": memory_before(engine, played, step, row),
                 "reward": 0.0,
+                "elapsed": 0.0,
                 "over": False,
                 "next_value": False,
             }
             found.append(open_decision)
+            if step == layout.steps:
+                open_decision["bootstrap"] = True
         if step < layout.steps and open_decision is not None:
-            open_decision["reward"] += float(played.reward[step, table, side])
+            open_decision["reward"] += float(played.reward[step, table, side, 0])
+            open_decision["elapsed"] += 1.0 if played.elapsed is None else float(played.elapsed[step, table])
             if played.over[step, table]:
                 open_decision["over"], open_decision = True, None
     return found
 
 
-def trajectory_of(decisions: list[dict[str, Any]], length: int, head: str) -> Batch:
+_COLUMNS = ("log_prob", "value", "reward", "elapsed", "over", "valid", "follows")
+
+
+def trajectory_of(decisions: list[dict[str, Any]], length: int, *, timed: bool) -> Batch:
     """A trajectory as the seat recorder would write it, without idle rows."""
-    last = next(one for one in decisions if "observation" in one)
-    columns: dict[str, list[Any]] = {name: [] for name in ("log_prob", "value", "reward", "over", "valid", "follows")}
+    last = decisions[0]
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     rows = decisions + [last | {"valid": False}] * (length + 1 - len(decisions))
     for number, one in enumerate(rows):
         real = number < len(decisions) and "bootstrap" not in one
         valid = real and (one["over"] or one["next_value"])
         after = decisions[number + 1] if number + 1 < len(decisions) else {"bootstrap": True}
         trains_next = "bootstrap" not in after and (after["over"] or after["next_value"])
-        columns["log_prob"].append([one.get("log_prob", 0.0)])
+        columns["log_prob"].append(one["log_prob"])
+        columns["elapsed"].append(one["elapsed"] if timed else 1.0)
         columns["value"].append(one["value"])
-        columns["reward"].append(one.get("reward", 0.0))
-        columns["over"].append(one.get("over", False))
+        columns["reward"].append(one["reward"])
+        columns["over"].append(one["over"])
         columns["valid"].append(valid)
         columns["follows"].append(valid and not one["over"] and trains_next)
-    kept = [one if "observation" in one else last for one in rows]
     tensors: dict[str, Any] = {name: torch.tensor(column).unsqueeze(1) for name, column in columns.items()}
     return Batch(
-        observation={name: torch.stack([one["observation"][name] for one in kept]) for name in last["observation"]},
-        legal={name: torch.stack([one["legal"][name] for one in kept]) for name in last["legal"]},
-        action={head: torch.tensor([[one["action"]] for one in kept])},
-        first=torch.zeros(len(rows), 1, dtype=torch.bool),
-        elapsed=torch.ones(len(rows), 1),
+        observation={name: torch.stack([one["observation"][name] for one in rows]) for name in last["observation"]},
+        legal={name: torch.stack([one["legal"][name] for one in rows]) for name in last["legal"]},
+        action={name: torch.stack([one["action"][name] for one in rows]) for name in last["action"]},
+        first=torch.tensor([[one["first"]] for one in rows]),
+        state=decisions[0]["memory"],
         version=torch.zeros(len(rows), 1, dtype=torch.int64),
         **tensors,
     )
 
 
 def joined(batches: list[Batch]) -> Batch:
-    def cat(values: list[Any]) -> Any:
+    def cat(values: list[Any], axis: int) -> Any:
         if isinstance(values[0], dict):
-            return {name: cat([value[name] for value in values]) for name in values[0]}
-        return None if values[0] is None else torch.cat(values, 1).numpy()
+            return {name: cat([value[name] for value in values], axis) for name in values[0]}
+        return torch.cat(values, axis).numpy()
 
-    names = ("observation", "legal", "action", "first", "elapsed", "version", "log_prob", "value", "reward", "over")
-    parts = {name: cat([getattr(batch, name) for batch in batches]) for name in (*names, "valid", "follows")}
-    return Batch(**parts)
+    names = ("observation", "legal", "action", "first", "version", *_COLUMNS)
+    parts = {name: cat([getattr(batch, name) for batch in batches], 1) for name in names}
+    return Batch(state=cat([batch.state for batch in batches], 0), **parts)
+
+
+def pieces_of(engine: Engine, decisions: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The decisions of a stream as the sequences that the engine trains on: those of one piece, and the next one."""
+    layout = engine.layout
+    length = layout.turns // layout.pieces
+    found = []
+    for piece in range(layout.pieces):
+        last = (piece + 1) * length * layout.phases
+        first = last - length * layout.phases
+        inside = [one for one in decisions if first <= one["step"] < last]
+        after = [one for one in decisions if one["step"] >= last][:1]
+        if inside:
+            found.append(inside + [{"value": one["value"], "bootstrap": True, **one} for one in after])
+    return found
 
 
 @pytest.mark.parametrize(
-    ("address", "algorithm"),
-    [("kuhn", "a2c"), ("kuhn", "magnet"), ("leduc", "ppo"), ("goofspiel", "ppo"), ("goofspiel", "magnet")],
+    ("address", "algorithm", "model"),
+    [
+        ("kuhn", "a2c", "plain"),
+        ("kuhn", "magnet", "plain"),
+        ("leduc", "ppo", "plain"),
+        ("goofspiel", "ppo", "plain"),
+        ("goofspiel", "magnet", "plain"),
+        ("leduc", "ppo", "memory"),
+        ("goofspiel", "impala", "memory"),
+        ("leduc", "impala", "plain"),
+        ("skirmish", "taught", "entities"),
+        ("skirmish", "alphastar", "all"),
+    ],
 )
-def test_the_update_is_that_of_the_learner_on_the_same_decisions(address: str, algorithm: str) -> None:
+def test_the_update_is_that_of_the_learner_on_the_same_decisions(address: str, algorithm: str, model: str) -> None:
     rules = ALGORITHMS[algorithm]
-    engine = new_engine(address, learners=2, tables=8, matches=2, batch=64, minibatch=10**6, algorithm=rules)
+    engine = new_engine(
+        address,
+        learners=2,
+        tables=8,
+        matches=2,
+        batch=96,
+        minibatch=10**6,
+        algorithm=rules,
+        model=MODELS[model],
+        unroll=4,
+    )
     game = tensor_game_of(resolve(address))
     assert game is not None
-    alone = new_players(game, 2, rules, engine.players[0].config)
-    layout = engine.layout
-    if algorithm == "magnet":  # a magnet that differs from the live weights
-        for one in (*engine.players, *alone):
-            reference: Any = one.references_of(0)["magnet"]
+    alone = new_players(game, 2, rules, engine.players[0].config, MODELS[model])
+    layout, whole = engine.layout, engine.players[0].is_whole
+    assert layout.pieces > 1 or not whole
+    for one in (*engine.players, *alone):  # references that differ from the live weights
+        for reference in one.references_of(0).values():
             for parameter in reference.parameters():
                 parameter.data.mul_(1.5)
     for update in range(2):
@@ -128,13 +195,17 @@ def test_the_update_is_that_of_the_learner_on_the_same_decisions(address: str, a
         for number, player in enumerate(alone):
             own = range(number * layout.blocks * layout.tables, (number + 1) * layout.blocks * layout.tables)
             streams = [decisions_of(engine, played, table, side) for table in own for side in range(layout.sides)]
+            length = layout.turns // layout.pieces if whole else layout.steps
+            if whole:
+                streams = [piece for one in streams for piece in pieces_of(engine, one)]
             acted = [one for one in streams if any("reward" in decision for decision in one)]
-            batch = joined([trajectory_of(one, layout.steps, game.head) for one in acted])
+            batch = joined([trajectory_of(one, length, timed=game.spec.timed) for one in acted])
             measured = player.update({0: batch}, 0.25)
             assert player.decisions == engine.players[number].decisions
             if number == 0:
                 shared = statistics.keys() & measured.keys()
                 assert {"policy_loss", "value_loss", "explained_variance"} <= shared
+                assert statistics["kl"] == pytest.approx(0.0, abs=1e-6)  # it acted as it remembers now
                 for name in shared:
                     assert statistics[name] == pytest.approx(measured[name], abs=2e-4), (update, name)
             for name, array in player.weights().items():
@@ -150,9 +221,9 @@ def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_no
     seen: list[torch.Tensor] = []
     inner = engine.learning._losses
 
-    def watched(state: Any, minibatch: Any, progress: Any) -> Any:
-        seen.append(minibatch["valid"].sum(1))
-        return inner(state, minibatch, progress)
+    def watched(state: Any, memory: Any, minibatch: Any, progress: Any) -> Any:
+        seen.append(minibatch["valid"].sum((1, 2)))
+        return inner(state, memory, minibatch, progress)
 
     engine.learning._losses = watched
     for block in (0, 1):  # the first player meets a frozen one at all of its tables
@@ -166,6 +237,31 @@ def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_no
     full, half = (engine.learning.minibatches_for([sides, sides]) for sides in (4, 2))
     assert len(seen) == 2 * full
     assert half == full // 2
+
+
+def test_rows_of_seats_that_wait_for_the_clock_cost_no_gradient_steps() -> None:
+    given: dict[str, Any] = {"tables": 16, "matches": 2, "batch": 512, "minibatch": 32, "model": SMALL_ALPHASTAR}
+    engine = new_engine("skirmish", **given)
+    seen: list[int] = []
+    inner = engine.learning._losses
+
+    def watched(state: Any, memory: Any, minibatch: Any, progress: Any) -> Any:
+        seen.append(int(minibatch["valid"].sum()))
+        return inner(state, memory, minibatch, progress)
+
+    engine.learning._losses = watched
+    [player] = engine.players
+    rows = engine.layout.steps * engine.layout.num_rows
+    for update in range(2):
+        seen.clear()
+        before = player.decisions
+        engine.iterate(0.0)
+        engine.read()
+        assert sum(seen) == player.decisions - before
+        assert 0.4 < sum(seen) / rows < 0.75
+        wanted = rows / 32 if update == 0 else 1.25 * sum(seen) / 32 + 1
+        assert len(seen) <= wanted
+        assert min(seen[: sum(seen) // 32]) == 32  # without rows that are no decisions
 
 
 def test_a_player_whose_minibatch_is_empty_takes_no_step() -> None:
@@ -226,7 +322,7 @@ def test_play_apart_from_learning_trains_the_same_in_memory_that_stays() -> None
         together.iterate(0.0)
         apart.learning.rates.fill_(1e-2)
         played = apart._in_place(apart._play())
-        places.add((played.action.data_ptr(), *(tensor.data_ptr() for tensor in played.state.values())))
+        places.add(tuple(tensor.data_ptr() for tensor in played.tensors()))
         apart.learning.update(played, apart.learning.minibatches_for([2 * apart.layout.num_blocks]))
         apart.learning.follow()
     assert torch.equal(together.weights, apart.weights)
@@ -235,19 +331,33 @@ def test_play_apart_from_learning_trains_the_same_in_memory_that_stays() -> None
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
-@pytest.mark.parametrize("address", ["connect_four", "kuhn", "goofspiel"])
-def test_steps_and_losses_compile_in_one_piece(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("address", "algorithm", "model"),
+    [
+        ("connect_four", "magnet", "plain"),
+        ("kuhn", "magnet", "plain"),
+        ("goofspiel", "magnet", "plain"),
+        ("leduc", "ppo", "memory"),
+        ("skirmish", "taught", "entities"),
+        ("skirmish", "alphastar", "all"),
+    ],
+)
+def test_steps_and_losses_compile_in_one_piece(
+    address: str, algorithm: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a GPU needs them: without a break that would wait for the device."""
 
     def compiled(engine: Engine, function: Any) -> Any:
         return torch.compile(function, dynamic=False, fullgraph=True, backend="aot_eager")
 
+    given: dict[str, Any] = {"algorithm": ALGORITHMS[algorithm], "model": MODELS[model], "unroll": 2}
+    given |= {"learners": 2, "tables": 4 if address == "skirmish" else 16, "batch": 64, "minibatch": 32}
+    given["batch"] = 16 if address == "skirmish" else 64
     monkeypatch.setattr(Engine, "_compiled", compiled)
-    magnet = ALGORITHMS["magnet"]
-    engine = new_engine(address, learners=2, tables=16, batch=64, minibatch=32, algorithm=magnet)
+    engine = new_engine(address, **given)
     engine.iterate(0.0)
     monkeypatch.undo()
     torch._dynamo.reset()
-    plain = new_engine(address, learners=2, tables=16, batch=64, minibatch=32, algorithm=magnet)
+    plain = new_engine(address, **given)
     plain.iterate(0.0)
     torch.testing.assert_close(engine.weights, plain.weights, atol=2e-4, rtol=0.0)

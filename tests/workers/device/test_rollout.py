@@ -11,7 +11,8 @@ from ludus.games import resolve
 from ludus.games.device.tensor_game import tensor_game_of
 from ludus.workers.config import Openings
 from ludus.workers.device.engine import Engine
-from ludus.workers.device.rollout import Layout, Played, Tally
+from ludus.workers.device.played import Played, Tally
+from ludus.workers.device.rollout import Layout
 
 QUOTA = 2
 
@@ -50,7 +51,7 @@ class Recount:
                             self.seats[side, seat] += 1
                 self.length[table] += acted > 0
                 assert acted or layout.in_turn
-                self.score[table] += played.reward[step, table].numpy()
+                self.score[table] += played.reward[step, table, :, 0].numpy()
                 if not played.over[step, table]:
                     continue
                 if counts:
@@ -110,9 +111,9 @@ def test_each_side_decides_with_its_own_weights() -> None:
     for step in range(layout.steps):
         side = sides[step % 2]
         theirs = in_block_0 & (side == 1) & played.acted[step] & free[step]
-        assert (played.action[step][theirs] == 0).all()
+        assert (played.action["move"][step][theirs] == 0).all()
     mine = played.acted[:-1] & ~(in_block_0 & (sides.repeat(layout.steps // 2, 1) == 1))
-    assert set(played.action[mine].tolist()) == set(range(7))
+    assert set(played.action["move"][:-1][mine].tolist()) == set(range(7))
 
 
 def test_the_same_seed_plays_the_same_and_another_does_not() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ from ludus.games.builtin.skirmish_view import (
 from ludus.games.game import Actions, Bot, GameBatch, StrategyView
 from ludus.games.tables import ArrayTables, GameDefaults
 
-_FORMATION = np.stack([np.arange(rules.SLOTS) % 5 - 2, np.arange(rules.SLOTS) // 5 % 5 - 2]).astype(np.float32) * 0.5
+FORMATION = np.stack([np.arange(rules.SLOTS) % 5 - 2, np.arange(rules.SLOTS) // 5 % 5 - 2]).astype(np.float32) * 0.5
 """[x and y, slot]: offset of a unit from the point that it is sent to."""
 
 Mode = Literal["1v1", "3v3", "5v5"]
@@ -57,6 +57,7 @@ KINDS: Mapping[str, int] = {"spear": rules.SPEAR, "horse": rules.HORSE, "bow": r
 class Skirmish(GameDefaults):
     """The game in one of its modes."""
 
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.skirmish:TensorSkirmish.of"
     mode: Mode = "1v1"
     """`1v1`: a seat commands a side; `3v3` or `5v5`: a seat is a hero."""
     heroes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
@@ -235,7 +236,7 @@ class SkirmishTables(ArrayTables):
         state.digging[at] = 0
         point = chosen["target_point"][row]
         for goal, axis, cell in ((state.goal_x, 0, point % rules.CELLS), (state.goal_y, 1, point // rules.CELLS)):
-            wanted = ((cell + 0.5) * rules.CELL).astype(np.float32) + _FORMATION[axis, slots]
+            wanted = ((cell + 0.5) * rules.CELL).astype(np.float32) + FORMATION[axis, slots]
             goal[at] = turned(np.clip(wanted, 0.5, rules.MAP - 0.5), sides)
         half = rules.PATCHES // 2
         attacks = action == rules.ATTACK

@@ -15,11 +15,11 @@ Flags = NDArray[np.bool_]
 
 _HALF = rules.PATCHES // 2
 
-_PATCHES_AT = np.array([[-3.2, -2.8, -0.5, 1.8], [1.8, -0.7, -3.1, -2.9]])
+PATCHES_AT = np.array([[-3.2, -2.8, -0.5, 1.8], [1.8, -0.7, -3.1, -2.9]])
 """[x and y, patch]: offsets from the base of side 0, behind and beside it."""
 
-_TRACKED = 8.0  # an attack ends when no unit of the attacking side is this near to its target
-_NOWHERE = 1e6
+TRACKED = 8.0  # an attack ends when no unit of the attacking side is this near to its target
+NOWHERE = 1e6
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ def set_up(
     home = rules.HOME + 2.0 * (draws[:, :2] - 0.5)
     for patch_at, axis in ((new.patch_x, 0), (new.patch_y, 1)):
         jitter = 0.8 * (draws[:, 2 + _HALF * axis : 2 + _HALF * (axis + 1)] - 0.5)
-        patch_at[:, :_HALF] = home[:, axis, None] + _PATCHES_AT[axis] + jitter
+        patch_at[:, :_HALF] = home[:, axis, None] + PATCHES_AT[axis] + jitter
         patch_at[:, _HALF:] = rules.MAP - patch_at[:, :_HALF]
     new.patch[:] = 0 if heroes else rules.PATCH_AMOUNT
 
@@ -258,7 +258,7 @@ def _choose_enemies(state: State) -> tuple[IntArray, IntArray]:
     used = 1 + int(np.flatnonzero(state.alive.any(axis=(0, 1)))[-1])
     # Dead units are placed far away from all others.
     x, y = (
-        np.where(state.alive, at, np.float32(_NOWHERE)).reshape(-1, rules.SLOTS)[:, :used] for at in (state.x, state.y)
+        np.where(state.alive, at, np.float32(NOWHERE)).reshape(-1, rules.SLOTS)[:, :used] for at in (state.x, state.y)
     )
     watches = ((state.order == rules.NO_OP) & (state.kind != rules.WORKER)) | (state.order == rules.ADVANCE)
     alert = np.flatnonzero(state.alive & watches)
@@ -278,7 +278,7 @@ def _choose_enemies(state: State) -> tuple[IntArray, IntArray]:
     if len(attackers):
         side = attackers // rules.SLOTS
         tracked = _squares(x[side], y[side], state.x.take(targets), state.y.take(targets)).min(axis=1)
-        lost = tracked > _TRACKED**2
+        lost = tracked > TRACKED**2
         state.order.put(attackers[lost], rules.NO_OP)
         fighters = np.concatenate([fighters, attackers[~lost]])
         enemies = np.concatenate([enemies, targets[~lost]])

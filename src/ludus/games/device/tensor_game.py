@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from ludus.data.addresses import load_address
-from ludus.data.specs import Choice, GameSpec
-from ludus.data.trees import IntArray
+from ludus.data.specs import GameSpec, Pointer
+from ludus.data.trees import Array, IntArray
 from ludus.games.game import Actions, GameSource
-from ludus.games.recording import innermost
 from ludus.games.seeding import uniform
 from ludus.games.tables import ArrayTables, GameDefaults
 
 TensorState = dict[str, Tensor]
 """The state of the tables, as compact as the game can make it: name -> [rows, ...]."""
+TensorActions = Any
+"""A tensor [rows, seats] int64; if there are several heads, a dict of them by head, with [rows, seats, picks] where a
+head picks several."""
+TensorMasks = Tensor | dict[str, Tensor]
+"""[rows, options] bool; by head for those that are masked, if there are several."""
 START = -1
 """The number of the step before the first one, for `TensorGame.draws`."""
 
@@ -36,6 +41,10 @@ class TensorStep(NamedTuple):
     """[rows, seats] float32."""
     over: Tensor
     """[rows] bool."""
+    elapsed: Tensor | None = None
+    """[rows]: game time that the step took, where the spec is `timed`."""
+    rewards: Tensor | None = None
+    """[rows, seats, names] float32: the further rewards of the kind of seat, if it has any."""
 
 
 class TensorGame(GameDefaults, ABC):
@@ -66,7 +75,7 @@ class TensorGame(GameDefaults, ABC):
     @property
     @abstractmethod
     def spec(self) -> GameSpec:
-        """One kind of seat with one `Choice` head, and one seat per team."""
+        """One kind of seat, and one seat per team."""
 
     @abstractmethod
     def start(self, draws: Tensor) -> TensorState:
@@ -78,16 +87,19 @@ class TensorGame(GameDefaults, ABC):
 
     @abstractmethod
     def observe(self, state: TensorState, seats: Tensor) -> dict[str, Tensor]:
-        """What seat `seats[row]` of each table sees, by part: [rows, ...]. Rows of seats that need not act are
-        ignored, but must be finite."""
+        """What seat `seats[row]` of each table sees, by array: [rows, ...]. A list of entities NAME also has the array
+        NAME_length, and a critic-only part PART is called critic.PART. Rows of seats that need not act are ignored,
+        but must be finite."""
 
     @abstractmethod
-    def legal(self, state: TensorState, seats: Tensor) -> Tensor:
-        """[rows, options] bool: what these seats may choose; at least one option, also where it is ignored."""
+    def legal(self, state: TensorState, seats: Tensor) -> TensorMasks:
+        """[rows, options] bool: what these seats may choose; at least one option, also where it is ignored. A game with
+        several heads returns the masks by head; those of a head with a condition may be empty."""
 
     @abstractmethod
-    def step(self, state: TensorState, actions: Tensor, draws: Tensor) -> TensorStep:
-        """Play the actions [rows, seats] int64; those of seats that need not act are to be ignored."""
+    def step(self, state: TensorState, actions: TensorActions, draws: Tensor) -> TensorStep:
+        """Play the actions [rows, seats] int64, or those of each head by its name; those of seats that need not act
+        are to be ignored. A game in real time goes on until a seat must act."""
 
     def draws(self, seeds: NDArray[np.uint64], step: int) -> NDArray[np.float32]:
         """[rows, draws]: the random numbers of tables on the CPU by seed, at their start (`START`) or in a step. A game
@@ -106,8 +118,18 @@ class TensorGame(GameDefaults, ABC):
         """The parts of the state that `seen` names."""
         return {name: state[name] for name in self.seen} if self.seen else state
 
+    def masks(self, state: TensorState, seats: Tensor) -> dict[str, Tensor]:
+        """`legal` by head."""
+        found = self.legal(state, seats)
+        return found if isinstance(found, dict) else {self.head: found}
+
+    def given(self, actions: Mapping[str, Tensor]) -> TensorActions:
+        """Actions by head as `step` takes them."""
+        return dict(actions) if len(actions) > 1 else actions[self.head]
+
     @property
     def head(self) -> str:
+        """The first head, which is the only one of most games."""
         return next(iter(self.spec.kinds[0].action.heads))
 
     @property
@@ -117,12 +139,8 @@ class TensorGame(GameDefaults, ABC):
     def checked(self) -> Self:
         """The game, if its spec is one that tensors can play; else a ValueError."""
         spec = self.spec
-        heads = [head for kind in spec.kinds for head in kind.action.heads.values()]
-        if len(heads) != 1 or not isinstance(heads[0], Choice) or spec.kinds[0].observation.critic:
-            raise ValueError(
-                f"{spec.name}: a tensor game has one kind of seat with a single Choice head and no critic-only "
-                f"parts, got {len(spec.kinds)} kinds and heads {[type(head).__name__ for head in heads]}"
-            )
+        if len(spec.kinds) != 1:
+            raise ValueError(f"{spec.name}: a tensor game has one kind of seat, got {len(spec.kinds)}")
         if spec.num_teams != spec.num_seats:
             raise ValueError(f"{spec.name}: a tensor game has one seat per team, got {spec.num_seats} seats")
         return self
@@ -150,9 +168,11 @@ def below_one(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def tensor_game_of(source: GameSource) -> TensorGame | None:
-    """The tensor game that plays as this one does; None if it has none. A game names it by `TENSOR_TWIN`, the address
-    of a function that makes it from the game."""
-    game = innermost(source)
+    """The tensor game that plays as this one does; None if it has none. A game, or a wrapper that changes it, names it
+    by `TENSOR_TWIN`, the address of a function that makes it from the game. Other wrappers are passed over."""
+    game = source
+    while not hasattr(type(game), "TENSOR_TWIN") and isinstance(inner := getattr(game, "game", None), GameSource):
+        game = inner
     if isinstance(game, TensorGame):
         return game.checked()
     address = getattr(type(game), "TENSOR_TWIN", None)
@@ -178,17 +198,30 @@ def random_starts(game: TensorGame, moves: Tensor, most: int, draw: Callable[[in
     rows = len(moves)
     begun = game.start(draw(rows, game.start_draws))
     state, ended = begun, torch.zeros_like(moves, dtype=torch.bool)
-    seats = range(game.spec.num_seats)
     for number in range(most):
-        chosen = []
-        for seat in seats:
-            legal = game.legal(state, torch.full_like(moves, seat))
-            chosen.append(torch.where(legal, draw(rows, game.num_options), -1.0).argmax(-1))
-        played = game.step(state, torch.stack(chosen, -1), draw(rows, game.step_draws))
+        chosen = random_actions(game, state, draw)
+        played = game.step(state, game.given(chosen), draw(rows, game.step_draws))
         moving = (number < moves) & ~ended
         ended = ended | (moving & played.over)
         state = select(moving & ~played.over, played.state, state)
     return select(ended, begun, state)
+
+
+def random_actions(game: TensorGame, state: TensorState, draw: Callable[[int, int], Tensor]) -> dict[str, Tensor]:
+    """Uniform legal actions of all seats, by head: [rows, seats], or [rows, seats, picks] of a pointer with several
+    picks, which picks one."""
+    kind, rows = game.spec.kinds[0], len(next(iter(state.values())))
+    by_seat: list[dict[str, Tensor]] = []
+    for seat in range(game.spec.num_seats):
+        masks = game.masks(state, torch.full((rows,), seat, device=next(iter(state.values())).device))
+        chosen = {}
+        for head, spec in kind.action.heads.items():
+            numbers = draw(rows, kind.num_options(head))
+            action = (torch.where(masks[head], numbers, -1.0) if head in masks else numbers).argmax(-1)
+            picks = spec.picks if isinstance(spec, Pointer) else 1
+            chosen[head] = functional.pad(action.unsqueeze(1), (0, picks - 1), value=-1) if picks > 1 else action
+        by_seat.append(chosen)
+    return {head: torch.stack([chosen[head] for chosen in by_seat], 1) for head in by_seat[0]}
 
 
 class TensorTables(ArrayTables):
@@ -216,26 +249,51 @@ class TensorTables(ArrayTables):
     def step(self, actions: Actions) -> None:
         view, game = self.view, self._game
         tables = np.flatnonzero(~view.over)
-        chosen = actions[0][game.head].astype(np.int64)
-        seats = np.arange(self.spec.num_seats)
-        self._require_legal(game.head, tables[:, None], seats, chosen[tables], counts=view.to_act[tables])
+        chosen = {head: array.astype(np.int64) for head, array in actions[0].items()}
+        self._require_all_legal(tables, {head: one[tables] for head, one in chosen.items()}, view.to_act[tables])
         draws = np.zeros((self.num_tables, game.step_draws), np.float32)
         for step in np.unique(self._steps).tolist():
             rows = self._steps == step
             draws[rows] = game.draws(self._seeds[rows], step)
-        chosen = np.where(view.to_act, chosen, view.legal[0][game.head].argmax(-1))
-        played = game.step(self._state, torch.from_numpy(chosen), torch.from_numpy(draws))
+        taken = {head: torch.from_numpy(self._or_any(head, one)) for head, one in chosen.items()}
+        played = game.step(self._state, game.given(taken), torch.from_numpy(draws))
         self._steps[tables] += 1
         over, reward = played.over.numpy()[tables], played.reward.numpy()[tables]
         view.reward[tables] = reward
         view.score[tables] += reward
         view.over[tables] = over
+        if played.elapsed is not None:
+            view.clock[tables] += played.elapsed.numpy()[tables]
+        if played.rewards is not None:
+            view.rewards[0][tables] = played.rewards.numpy()[tables]
         going_on = tables[~over]
         for name, tensor in self._state.items():
             tensor[going_on] = played.state[name][going_on]
         view.to_act[tables[over]] = False
         if len(going_on):
             self._show(going_on)
+
+    def _or_any(self, head: str, chosen: Array) -> Array:
+        """The actions of a head; of seats that need not act the first legal one, or 0."""
+        mask, acts = self.view.legal[0].get(head), self.view.to_act
+        if chosen.ndim > 2 or mask is None:
+            return np.where(acts.reshape(*acts.shape, *(1,) * (chosen.ndim - 2)), chosen, 0)
+        return np.where(acts, chosen, mask.argmax(-1))
+
+    def _require_all_legal(self, tables: IntArray, chosen: Mapping[str, Array], acts: Array) -> None:
+        """Raise for an illegal action of a seat that acts."""
+        seats, counts = np.arange(self.spec.num_seats), {}
+        for head, spec in self.spec.kinds[0].action.heads.items():
+            counts[head] = acts
+            if spec.when is not None:
+                counts[head] = counts[spec.when.head] & np.isin(chosen[spec.when.head], spec.when.values)
+            counted = counts[head]
+            at, columns = tables[:, None], seats
+            if chosen[head].ndim > 2:  # the first pick is required, later ones until the first -1
+                ended = np.logical_or.accumulate(chosen[head] < 0, axis=2)
+                ended[:, :, 0] = False
+                counted, at, columns = counted[:, :, None] & ~ended, at[:, :, None], columns[:, None]
+            self._require_legal(head, at, columns, chosen[head], counts=counted)
 
     def _show(self, tables: IntArray) -> None:
         state = {name: tensor[tables] for name, tensor in self._state.items()}
@@ -244,4 +302,5 @@ class TensorTables(ArrayTables):
             seats = torch.full((len(tables),), seat)
             for name, part in self._game.observe(state, seats).items():
                 self.view.observation[0][name][tables, seat] = part.numpy()
-            self.view.legal[0][self._game.head][tables, seat] = self._game.legal(state, seats).numpy()
+            for head, mask in self._game.masks(state, seats).items():
+                self.view.legal[0][head][tables, seat] = mask.numpy()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ludus.games.bots import RandomBot, act_among
 from ludus.games.device.tensor_game import TensorGame, TensorTwin, random_starts, select, tensor_game_of
-from ludus.games.game import GameSource, allocate_actions
+from ludus.games.game import Bot, GameSource, allocate_actions
 
 
-def tensor_faults(source: GameSource, *, steps: int, seed: int = 0, tables: int = 64) -> list[str]:
-    """What is wrong with the tensor game of `source`; empty if nothing is, or if it has none."""
+def tensor_faults(source: GameSource, *, steps: int, seed: int = 0, tables: int = 64) -> list[str] | None:
+    """What is wrong with the tensor game of `source`; None if it has none."""
     game = tensor_game_of(source)
     if game is None:
-        return []
+        return None
     found = fixed_shape_faults(game, rows=tables, seed=seed)
     if not found and isinstance(game, TensorTwin):
         found = twin_differences(game, game.game, steps=steps, seed=seed, tables=tables)
@@ -24,17 +26,20 @@ def tensor_faults(source: GameSource, *, steps: int, seed: int = 0, tables: int 
 
 
 @torch.no_grad()
-def twin_differences(game: TensorGame, source: GameSource, *, steps: int, seed: int, tables: int) -> list[str]:
-    """Where a tensor game differs from its CPU twin over `steps` steps at `tables` tables of random play: whose turn it
-    is, observations and legal masks of the seats that act, rewards, ends and scores. Both get the same seeds, from
-    which chance follows."""
+def twin_differences(
+    game: TensorGame, source: GameSource, *, steps: int, seed: int, tables: int, bots: Sequence[Bot] = (RandomBot(),)
+) -> list[str]:
+    """Where a tensor game differs from its CPU twin over `steps` steps at `tables` tables: whose turn it is,
+    observations and legal masks of the seats that act, rewards, ends, scores and the clock. Both get the same seeds,
+    from which chance follows. The bots play in turn, one seat after the other."""
     rng = np.random.default_rng(seed)
     with closing(source.tables(tables)) as there, closing(game.tables(tables)) as here:
         fresh = np.arange(tables)
         for step in range(steps):
             seeds = rng.integers(0, 2**64, len(fresh), np.uint64)
-            there.reset(fresh, seeds)
-            here.reset(fresh, seeds)
+            if len(fresh):
+                there.reset(fresh, seeds)
+                here.reset(fresh, seeds)
             mine, theirs = here.view, there.view
             acting = np.nonzero(theirs.to_act)
             pairs = {
@@ -42,7 +47,12 @@ def twin_differences(game: TensorGame, source: GameSource, *, steps: int, seed: 
                 "reward": (mine.reward, theirs.reward),
                 "over": (mine.over, theirs.over),
                 "score at the end": (mine.score[mine.over], theirs.score[mine.over]),
-                f"legal {game.head}": (mine.legal[0][game.head][acting], theirs.legal[0][game.head][acting]),
+                "further rewards": (mine.rewards[0], theirs.rewards[0]),
+            }
+            if source.spec.timed:
+                pairs["clock"] = (mine.clock, theirs.clock)
+            pairs |= {
+                f"legal {head}": (mask[acting], theirs.legal[0][head][acting]) for head, mask in mine.legal[0].items()
             }
             pairs |= {
                 f"observation {name}": (array[acting], theirs.observation[0][name][acting])
@@ -53,9 +63,9 @@ def twin_differences(game: TensorGame, source: GameSource, *, steps: int, seed: 
             if found := [_differ(what, *pair, step) for what, pair in pairs.items() if not _equal(*pair)]:
                 return found
             actions = allocate_actions(source.spec, tables)
-            legal = theirs.legal[0][game.head]
-            drawn = np.where(legal, rng.random(legal.shape), -1.0).argmax(-1)
-            actions[0][game.head][acting] = drawn[acting]
+            for number, bot in enumerate(bots):
+                plays = (np.arange(tables)[:, None] + np.arange(source.spec.num_seats)) % len(bots) == number
+                act_among(bot, there, plays, rng, actions)
             there.step(actions)
             here.step(actions)
             fresh = np.flatnonzero(there.view.over & (rng.random(tables) < 0.5))
@@ -75,21 +85,26 @@ def fixed_shape_faults(game: TensorGame, *, rows: int = 16, seed: int = 0) -> li
         if (two := state[name]).shape != one.shape or two.dtype != one.dtype
     ]
     seats = torch.zeros(rows, dtype=torch.int64)
+    if game.observe(state, seats).keys() != game.spec.kinds[0].observation.arrays.keys():
+        wanted = ", ".join(game.spec.kinds[0].observation.arrays)
+        return [*found, f"observation: arrays {', '.join(game.observe(state, seats))}, expected {wanted}"]
     shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {
         f"observation {name}": (part, (rows, *game.spec.kinds[0].observation.arrays[name].shape))
         for name, part in game.observe(state, seats).items()
     }
-    shapes |= {
-        "legal": (game.legal(state, seats), (rows, game.num_options)),
-        "to_act": (game.to_act(state), (rows, game.spec.num_seats)),
-    }
+    kind, masks = game.spec.kinds[0], game.masks(state, seats)
+    shapes |= {f"legal {head}": (mask, (rows, kind.num_options(head))) for head, mask in masks.items()}
+    shapes["to_act"] = (game.to_act(state), (rows, game.spec.num_seats))
+    if masks.keys() != kind.legal_arrays.keys():
+        found.append(f"legal: masks of {', '.join(masks)}, expected those of {', '.join(kind.legal_arrays)}")
     found += [
         f"{name}: shape {tuple(array.shape)}, expected {shape}"
         for name, (array, shape) in shapes.items()
         if tuple(array.shape) != shape
     ]
-    if not found and not bool(game.legal(state, seats).any(1).all()):
-        found.append("legal: a row has no legal option; seats that need not act need one too")
+    for head, mask in masks.items():
+        if not found and kind.action.heads[head].when is None and not bool(mask.any(1).all()):
+            found.append(f"legal {head}: a row has no legal option; seats that need not act need one too")
     alone = {name: tensor[:1] for name, tensor in select(torch.ones(rows, dtype=torch.bool), state, state).items()}
     for name, part in game.observe(alone, seats[:1]).items():
         if not torch.equal(part[0], game.observe(state, seats)[name][0]):

@@ -20,7 +20,8 @@ from ludus.models.network_policy import can_stack
 from ludus.models.policy import architecture_digest
 from ludus.workers.config import DeviceConfig, Openings
 from ludus.workers.device.learning import Learning
-from ludus.workers.device.rollout import Layout, Played, Rollout
+from ludus.workers.device.played import Played
+from ludus.workers.device.rollout import Layout, Rollout
 from ludus.workers.trained_player import TrainedPlayer
 
 _log = logging.getLogger(__name__)
@@ -69,13 +70,13 @@ class Engine:
         self.rollout = Rollout(
             game, layout, first, self.device, openings=openings, compiled=self._compiled, precision=precision
         )
-        self.learning = Learning(
-            players, self.rollout, layout, self.weights, compiled=self._compiled, precision=precision
-        )
+        self.learning = Learning(players, self.rollout, layout, self.weights, compiled=self._compiled)
         self.learning.generator = self._generator
         self._graphs: dict[int, Any] = {}
         """By number of minibatches: the recorded iteration."""
         self._iterations = 0
+        self._unread = 0
+        """Iterations since `read`."""
         self._trained_sides = [0] * len(players)
         self.outputs: list[list[float]] = []
         """By player, when it was last read: the size of its weights, and the lowest and highest value that it gave."""
@@ -145,6 +146,7 @@ class Engine:
             self._replay(minibatches, lambda: learning.update(played, minibatches))
         learning.follow()
         self._iterations += 1
+        self._unread += 1
 
     def _iterate(self, minibatches: int) -> None:
         self.learning.update(self._play(), minibatches)
@@ -158,9 +160,7 @@ class Engine:
         if self._played is None:
             self._played = played
             return played
-        for name, tensor in self._played.state.items():
-            tensor.copy_(played.state[name])
-        for kept, new in zip(self._played[1:], played[1:], strict=True):
+        for kept, new in zip(self._played.tensors(), played.tensors(), strict=True):
             kept.copy_(new)
         return self._played
 
@@ -231,6 +231,8 @@ class Engine:
             player.stale += stale
             player.skipped += skipped
         self.outputs = torch.stack((learning.sizes(), learning.lowest, learning.highest), 1).tolist()
+        learning.measure(counts[0].tolist(), self._trained_sides, self._unread)
+        self._unread = 0
         names = list(learning.statistics)
         if not names:
             return [{} for _ in self.players]

@@ -6,135 +6,34 @@ minibatches, whose network is run for all players in one stacked pass. Observati
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ludus.algorithms.actor_critic import A2C
-from ludus.algorithms.algorithm import Algorithm
-from ludus.algorithms.ppo import PPO
 from ludus.data.batch import Batch
+from ludus.data.trees import under
+from ludus.games.device.tensor_game import TensorState
 from ludus.models.decisions import Recorded
 from ludus.models.network_policy import NetworkPolicy, stack_policies
-from ludus.models.policy import Policy, Unrolled
-from ludus.workers.device.rollout import Compile, Layout, Played, Rollout, Weights
+from ludus.models.policy import Policy, Unrolled, uses_convolutions
+from ludus.models.tensors import DeferredChecks
+from ludus.workers.device.played import Played
+from ludus.workers.device.player_view import PlayerView, reads_rows
+from ludus.workers.device.rollout import Compile, Layout, Rollout, Weights
+from ludus.workers.device.streams import Sequences, Streams, by_step, sequences, trajectories
 from ludus.workers.optimiser import StackedOptimiser
 from ludus.workers.stacked_training import OneOfStack
 from ludus.workers.trained_player import TrainedPlayer
 
 _MOST_ROWS_IN_CHUNK = 256
 _CHUNKS_IN_MINIBATCH = 64
-
-
-class Streams(NamedTuple):
-    """Trajectories, one for each side of each table: columns [rows in time + 1, phases, rows of a step]. In time, a row
-    is `layout.phases` steps. The fields are those of `Batch`."""
-
-    reward: Tensor
-    over: Tensor
-    elapsed: Tensor
-    valid: Tensor
-    follows: Tensor
-    idle: Tensor
-    value: Tensor
-
-
-def trajectories(layout: Layout, sides: Tensor, trained: Tensor, played: Played) -> Streams:
-    """What each side earned by each of its decisions, up to its next one. `sides`, `trained` [phases, rows]: the side
-    of a row, and whether it trains.
-
-    A decision is trained on if the value of the side's next one is known, or the episode ended: of the side that waits
-    for the other at the end of an iteration the last decision is only a bootstrap (docs/decisions/0008).
-    """
-    rows = layout.steps // layout.phases
-    shape = (rows, layout.phases, layout.num_rows)
-    acted, value = played.acted[:-1].view(shape), played.value[:-1].view(shape)
-    reward, over = _windows(layout, sides, played, shape)
-    last = torch.arange(layout.phases, device=value.device).unsqueeze(1) == 0  # phase 0 decides next
-    known = played.acted[-1] & last
-    following = torch.where(known, played.value[-1], 0.0)
-    owed = torch.zeros_like(following)
-    ended = torch.zeros_like(known)
-    columns: list[tuple[Tensor, ...]] = []
-    for row in reversed(range(rows)):
-        owed = reward[row] + torch.where(over[row], 0.0, owed)
-        ended = over[row] | ended
-        decides = acted[row]
-        complete = decides & (ended | known)
-        following_before, following = following, torch.where(decides, value[row], following)
-        columns.append((torch.where(decides, owed, 0.0), decides & ended, decides, complete, following))
-        known = known | decides
-        owed = torch.where(decides, 0.0, owed)
-        ended = ended & ~decides
-        if row == rows - 1:
-            bootstrap = following_before
-    rewards, overs, decisions, completes, values = (torch.stack(column[::-1]) for column in zip(*columns, strict=True))
-    nothing = torch.zeros_like(decisions[:1])
-    only_bootstrap = torch.cat((decisions & ~completes, nothing))
-    zeros = torch.zeros_like(rewards[:1])
-    return Streams(
-        reward=torch.cat((rewards, zeros)),
-        over=torch.cat((overs, nothing)),
-        elapsed=torch.cat((decisions.float(), zeros)),
-        valid=torch.cat((completes & trained, nothing)),
-        follows=torch.cat((~only_bootstrap[1:], nothing)),
-        idle=torch.cat((~decisions, nothing)),
-        value=torch.cat((values, bootstrap.unsqueeze(0))),
-    )
-
-
-def _windows(layout: Layout, sides: Tensor, played: Played, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Reward of the side of each row, and whether the episode ended, in the steps of one row in time."""
-    if not layout.in_turn:
-        by_side = played.reward.view(layout.steps, layout.num_blocks, layout.tables, layout.sides).transpose(2, 3)
-        over = played.over.view(layout.steps, layout.num_blocks, 1, layout.tables).expand_as(by_side)
-        return by_side.reshape(shape), over.reshape(shape)
-    # Row `phase` in time is step `phase` and the one after it, in which the other side moves.
-    rewards, overs = [], []
-    for phase in range(2):
-        index = sides[phase].view(1, -1, 1).expand(layout.steps, -1, 1)
-        own = played.reward.gather(2, index).squeeze(2)
-        first, over = own[phase::2], played.over[phase::2]
-        second, over_after = own[phase + 1 :: 2], played.over[phase + 1 :: 2]
-        if phase:  # the step after the last one is not played yet
-            second, over_after = (torch.cat((one, torch.zeros_like(one[:1]))) for one in (second, over_after))
-        rewards.append(first + torch.where(over, 0.0, second))
-        overs.append(over | over_after)
-    return torch.stack(rewards, 1), torch.stack(overs, 1)
-
-
-class PlayerView:
-    """One player of the stack as a policy, for `Algorithm.prepare`."""
-
-    value_scale = None
-
-    def __init__(self, policy: NetworkPolicy, weights: Weights) -> None:
-        self.kind = policy.kind
-        self.state_arrays = policy.state_arrays
-        self._policy, self._weights = policy, weights
-
-    def unroll(self, batch: Batch) -> Unrolled:
-        leading = tuple(batch.first.shape)
-
-        def rows(tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: tensor.reshape(-1, *tensor.shape[len(leading) :]) for name, tensor in tree.items()}
-
-        recorded = Recorded(rows(batch.action), batch.valid.reshape(-1), checked=False)
-        given = (rows(batch.observation), rows(batch.legal), recorded)
-        decisions, value = functional_call(self._policy, self._weights, given)
-        unrolled: Unrolled = decisions.unrolled(value, None, leading)
-        return unrolled
-
-
-def reads_rows(algorithm: Algorithm) -> bool:
-    """Whether `prepare` runs networks, and so needs the observations of the whole batch. That of A2C and PPO does so
-    only if it is asked to."""
-    known = type(algorithm) in (PPO, A2C)
-    return not known or bool(algorithm.references) or getattr(algorithm, "recompute_values", False)
+_SHARES = 16
 
 
 class Learning:
@@ -142,17 +41,10 @@ class Learning:
     The players' own policies, optimisers and averages are views of the stack, so that they can be saved and reset."""
 
     def __init__(
-        self,
-        players: Sequence[TrainedPlayer],
-        rollout: Rollout,
-        layout: Layout,
-        weights: Tensor,
-        *,
-        compiled: Compile,
-        precision: torch.dtype,
+        self, players: Sequence[TrainedPlayer], rollout: Rollout, layout: Layout, weights: Tensor, *, compiled: Compile
     ) -> None:
         self._players, self._rollout, self._layout = players, rollout, layout
-        self._device, self._precision = weights.device, precision
+        self._device = weights.device
         saved = [player.save() for player in players]
         single: list[Any] = [player.policies[0] for player in players]
         self._stack = stack_policies(single)
@@ -183,7 +75,14 @@ class Learning:
         """Of the values that a player gave its decisions in the latest update."""
         self.statistics: dict[str, Tensor] = {}
         """Of the latest update: [players], sums over its gradient steps."""
+        self._whole = players[0].is_whole
+        """Whether players train on sequences of decisions instead of single ones."""
+        self._sparse = rollout.timed and not layout.in_turn and not self._whole
+        """Whether many rows are no decisions: they are left out of minibatches one by one."""
+        self._share = 1.0
+        """Share of the rows that are trained on, at most."""
         self._fold = compiled(lambda sides, trained, played: trajectories(layout, sides, trained, played))
+        self._cut = compiled(lambda streams, played: sequences(layout, streams, played))
         self._losses = compiled(self._losses_of)
         self._block_of_group, self._side_of_group = (
             tensor.to(self._device) for tensor in (layout.block_of_group, layout.side_of_group)
@@ -212,20 +111,25 @@ class Learning:
         trained = self._trained_rows()
         streams: Streams = self._fold(self._sides, trained.unsqueeze(0), played)
         with torch.no_grad():
-            columns = self._columns(played, streams)
-            self.decisions += self._per_player(columns["valid"]).sum(1)
-            valid, value = (self._per_player(columns[name]) for name in ("valid", "value"))
-            self.lowest.copy_(torch.where(valid, value, torch.inf).amin(1))
-            self.highest.copy_(torch.where(valid, value, -torch.inf).amax(1))
-            self.stale += self._per_player(~streams.idle[:-1] & trained & ~streams.valid[:-1]).sum(1)
-        trains_chunk = self._chunked(trained.unsqueeze(0).expand(self._rows_in_time, -1, -1))[..., 0]
+            rows = self._sequences(streams, played) if self._whole else self._single_rows(streams, played)
+            valid, value = (self._per_player(rows.columns[name]) for name in ("valid", "value"))
+            counted = valid.flatten(1).sum(1)
+            trains = valid.any(2) if self._sparse else self._trained_chunks(trained)
+            if self._sparse:
+                counted = counted.clamp(max=minibatches * self._chunks)
+            decided = ~streams.idle[:-1] & trained
+            self.decisions += counted
+            self.lowest.copy_(torch.where(valid, value, torch.inf).flatten(1).amin(1))
+            self.highest.copy_(torch.where(valid, value, -torch.inf).flatten(1).amax(1))
+            self.stale += decided.view(-1, self._layout.learners, self._layout.own_rows).sum((0, 2)) - counted
+            self._add_prepared(rows)
         for name in self.statistics:
             self.statistics[name].zero_()
         for _ in range(self._players[0].config.epochs):
-            order, used = self._shuffled(trains_chunk)
+            order, used = self._shuffled(trains)
             for number in range(minibatches):
                 part = slice(number * self._chunks, (number + 1) * self._chunks)
-                self._step(played, columns, order[:, part], used[:, part])
+                self._step(rows, order[:, part], used[:, part])
 
     def sizes(self) -> Tensor:
         """[players]: the root mean square of each player's weights."""
@@ -240,32 +144,50 @@ class Learning:
         """Gradient steps of an epoch, given by player the number of sides that train in its blocks."""
         layout = self._layout
         per_side = self._num_chunks // (layout.blocks * layout.sides)
-        return max(1, -(-max(trained_sides) * per_side // self._chunks))
+        return max(1, -(-math.ceil(max(trained_sides) * per_side * self._share) // self._chunks))
 
-    # --- minibatches: random chunks of rows that lie together ---
+    def measure(self, decisions: Sequence[int], trained_sides: Sequence[int], updates: int) -> None:
+        """Learn from some updates how many rows are decisions, in a game whose seats wait for the clock: updates train
+        on as many, and a tenth more. The number is coarse, since each has a graph of its own."""
+        if not self._sparse or not updates:
+            return
+        rows = self._layout.steps * self._layout.tables * updates
+        shares = [count / (sides * rows) for count, sides in zip(decisions, trained_sides, strict=True) if sides]
+        if shares:
+            self._share = min(1.0, math.ceil(max(shares) * 1.1 * _SHARES) / _SHARES)
+
+    # --- minibatches: random chunks of rows ---
 
     def _plan_chunks(self) -> None:
-        """Choose the rows of a chunk and the chunks of a minibatch. A chunk has rows of one group in one step."""
+        """Choose the rows of a chunk and the chunks of a minibatch. A chunk has rows of one group in one step; where
+        many rows are no decisions it is one row, and with sequences it is one of them."""
         layout, size = self._layout, self._players[0].config.minibatch_size
-        self._rows_in_time = layout.steps // layout.phases
-        total = layout.steps * layout.own_rows
-        wanted = min(_MOST_ROWS_IN_CHUNK, max(1, min(size, total) // _CHUNKS_IN_MINIBATCH))
-        self._chunk = next(rows for rows in range(min(wanted, layout.rows), 0, -1) if layout.rows % rows == 0)
-        self._num_chunks = total // self._chunk
+        times = layout.pieces * layout.phases if self._whole else layout.steps
+        if self._whole:
+            self._chunk, width = layout.turns // layout.pieces + 1, 1
+            size = max(1, round(size / (self._chunk - 1)))
+            total = times * layout.own_rows
+        else:
+            total = times * layout.own_rows
+            most = 1 if self._sparse else _MOST_ROWS_IN_CHUNK
+            wanted = min(most, max(1, min(size, total) // _CHUNKS_IN_MINIBATCH))
+            width = next(rows for rows in range(min(wanted, layout.rows), 0, -1) if layout.rows % rows == 0)
+            self._chunk = width
+        self._num_chunks = total // width
         self._chunks = -(-self._num_chunks // max(1, round(total / size)))
-        most = self.most_splits if self._device.type == "cuda" else 1
+        # A convolution of many models is one with groups, which is slower than a plain one.
+        splits = self._device.type == "cuda" and not uses_convolutions(self._single)
+        most = self.most_splits if splits else 1
         self._split = next(parts for parts in range(min(most, self._chunks), 0, -1) if self._chunks % parts == 0)
-        per_step = layout.own_rows // self._chunk
-        step, chunk = torch.arange(layout.steps).unsqueeze(1), torch.arange(per_step)
+        self._per_time = layout.own_rows // width
+        time, chunk = torch.arange(times).unsqueeze(1), torch.arange(self._per_time)
         player = torch.arange(layout.learners).view(-1, 1, 1)
-        self._index = ((step * layout.learners + player) * per_step + chunk).flatten(1).to(self._device)
+        self._index = ((time * layout.learners + player) * self._per_time + chunk).flatten(1).to(self._device)
         """[players, chunks]: number of the chunk among those of all players."""
-        index = self._index
+        row = torch.arange(layout.num_rows)
         if not layout.in_turn:  # the rows of all sides share the states of their tables
-            in_group = layout.rows // self._chunk
-            group = index // in_group
-            index = group // layout.sides * in_group + index % in_group
-        self._state_index = index
+            row = row // (layout.sides * layout.tables) * layout.tables + row % layout.tables
+        self._table_of_row = row.to(self._device)
 
     def _trained_rows(self) -> Tensor:
         """[phases, rows]: whether the side of a row trains."""
@@ -273,14 +195,20 @@ class Learning:
         by_phase = [by_group.gather(1, side.unsqueeze(1)).squeeze(1) for side in self._side_of_group]
         return torch.stack(by_phase).repeat_interleave(self._layout.rows, 1)
 
-    def _per_player(self, rows: Tensor) -> Tensor:
-        """[time, phases, rows] to [players, ...]."""
-        split = rows.reshape(*rows.shape[:2], self._layout.learners, self._layout.own_rows)
-        return split.movedim(2, 0).flatten(1)
+    def _trained_chunks(self, trained: Tensor) -> Tensor:
+        """[players, chunks]: whether their side trains."""
+        by_phase = trained[:, :: self._layout.own_rows // self._per_time]  # a chunk has rows of one side
+        times = self._index.shape[1] // self._per_time // self._layout.phases
+        return by_phase.expand(times, -1, -1).reshape(-1)[self._index]
 
-    def _chunked(self, rows: Tensor) -> Tensor:
-        """[time, phases, rows] to [players, chunks, rows of a chunk]."""
-        return rows.reshape(-1, self._chunk).index_select(0, self._index.flatten()).view(*self._index.shape, -1)
+    def _per_player(self, chunks: Tensor) -> Tensor:
+        """[chunks, ...] of all players to [players, chunks, ...]."""
+        return chunks.view(-1, self._layout.learners, self._per_time, *chunks.shape[1:]).transpose(0, 1).flatten(1, 2)
+
+    def _of_all(self, chunks: Tensor) -> Tensor:
+        """[players, chunks, ...] to [chunks, ...] of all players."""
+        by_time = _unflattened(chunks, 1, (-1, self._per_time)).transpose(0, 1)
+        return by_time.flatten(0, 2)
 
     def _shuffled(self, trains: Tensor) -> tuple[Tensor, Tensor]:
         """[players, chunks] in random order, those that train first, and which of them do; filled up to whole
@@ -296,110 +224,145 @@ class Learning:
     generator: torch.Generator | None = None
     """Draws the order of minibatches; None: the default one."""
 
-    # --- columns ---
+    # --- what the losses read ---
 
-    def _columns(self, played: Played, streams: Streams) -> dict[str, Tensor]:
-        """All that the loss reads beside the states, [time, phases, rows, ...]."""
-        shape = streams.valid[:-1].shape
-        columns = {
-            "seat": played.seat.view(shape),
-            "action": played.action.view(shape),
-            "log_prob": played.log_prob.view(shape),
-            "value": streams.value[:-1],
-            "valid": streams.valid[:-1],
+    def _single_rows(self, streams: Streams, played: Played) -> _Rows:
+        """Single decisions, in chunks of rows that lie together."""
+        steps = self._layout.steps
+
+        def chunks(column: Tensor, axes: int) -> Tensor:
+            return column.reshape(-1, self._chunk, *column.shape[axes:])
+
+        columns = {f"action.{head}": chunks(column[:steps], 2) for head, column in played.action.items()}
+        columns |= {"seat": chunks(played.seat[:steps], 2), "log_prob": chunks(played.log_prob[:steps], 2)}
+        columns |= {"value": chunks(streams.value[:-1], 3), "valid": chunks(streams.valid[:-1], 3)}
+        table = self._table_of_row[:: self._chunk] // self._chunk
+        step = torch.arange(steps, device=self._device).unsqueeze(1)
+        state_index = (step * (self._layout.num_tables // self._chunk) + table).flatten()
+        return _Rows(played, columns, state_index, streams, {})
+
+    def _sequences(self, streams: Streams, played: Played) -> _Rows:
+        """Sequences of decisions, one in each chunk."""
+        layout = self._layout
+        cut: Sequences = self._cut(streams, played)
+
+        def chunks(column: Tensor) -> Tensor:
+            return column.flatten(0, 2)
+
+        columns = {name: chunks(column) for name, column in cut.columns.items()}
+        columns |= {
+            f"action.{head}": chunks(by_step(layout, column, cut.step)) for head, column in played.action.items()
         }
-        own = [self._prepared(number, played, streams) for number in range(self._layout.learners)]
+        columns |= {name: chunks(by_step(layout, getattr(played, name), cut.step)) for name in ("seat", "log_prob")}
+        state_index = chunks(cut.step * layout.num_tables + self._table_of_row.unsqueeze(1))
+        memory = {name: tensor.flatten(0, 2) for name, tensor in played.memory.items()}
+        return _Rows(played, columns, state_index, streams, memory)
+
+    def _states(self, rows: _Rows, chunks: Tensor) -> TensorState:
+        """The states of the rows of chunks: [rows, ...]."""
+        index = rows.state_index.index_select(0, chunks.flatten())
+
+        def pick(tensor: Tensor) -> Tensor:
+            if self._whole:
+                return tensor.flatten(0, 1).index_select(0, index.flatten())
+            steps = tensor[: self._layout.steps]
+            return steps.reshape(-1, self._chunk, *tensor.shape[2:]).index_select(0, index).flatten(0, 1)
+
+        return {name: pick(tensor) for name, tensor in rows.played.state.items()}
+
+    # --- the algorithms' own columns ---
+
+    def _add_prepared(self, rows: _Rows) -> None:
+        """Add the columns of the players' algorithms."""
+        own = [self._prepared(number, rows) for number in range(self._layout.learners)]
         for name in own[0]:
-            joined = torch.stack([extra[name] for extra in own], 2)
-            columns[name] = joined.flatten(2, 3)
-        return columns
+            rows.columns[name] = self._of_all(torch.stack([extra[name] for extra in own]))
 
-    def _prepared(self, number: int, played: Played, streams: Streams) -> dict[str, Tensor]:
-        """The extra columns of one player's algorithm, [time, phases, own rows, ...]."""
-        layout, player = self._layout, self._players[number]
-        phases, rows = layout.phases, layout.own_rows
-
-        def own(column: Tensor) -> Tensor:
-            return column.view(len(column), phases, layout.learners, rows)[:, :, number].flatten(1, 2)
-
-        columns: dict[str, Any] = {name: own(column) for name, column in streams._asdict().items()}
-        first = torch.zeros_like(columns["valid"])
-        batch = Batch(
-            observation={}, legal={}, action={}, first=first, progress=self.progress, fixed_shapes=True, **columns
-        )
-        policy: Any = PlayerView(self._single, self.views(self._live[number]))
+    def _prepared(self, number: int, rows: _Rows) -> dict[str, Tensor]:
+        """The extra columns of one player's algorithm, [chunks, rows of a chunk, ...]."""
+        player = self._players[number]
+        batch = self._sequence_batch(number, rows) if self._whole else self._stream_batch(number, rows)
         references: dict[str, Policy] = {}
         if reads_rows(player.algorithm):
-            batch = self._with_rows(number, played, batch)
-            references = {
-                name: cast("Policy", PlayerView(self._single, dict(cast("NetworkPolicy", one).named_parameters())))
-                for name, one in player.references_of(0).items()
-            }
+            batch = self._with_rows(number, rows, batch)
+            references = {name: self._view_of(one) for name, one in player.references_of(0).items()}
+        policy: Any = PlayerView(self._single, self.views(self._live[number]), self._rollout.precise)
         prepared = player.algorithm.prepare(policy, references, batch)
         extra = dict(prepared.extra)
         if prepared.value is not batch.value:
             extra["value"] = prepared.value
-        return {name: column[:-1].unflatten(1, (phases, rows)) for name, column in extra.items()}
+        if self._whole:
+            return {name: column.transpose(0, 1) for name, column in extra.items()}
+        return {name: column[:-1].reshape(-1, self._chunk, *column.shape[2:]) for name, column in extra.items()}
 
-    def _with_rows(self, number: int, played: Played, batch: Batch) -> Batch:
-        """The batch with the observations of one player; the last row repeats the one before, and only its value is
-        used."""
+    def _view_of(self, policy: Policy) -> Policy:
+        weights: Weights = dict(cast("NetworkPolicy", policy).named_parameters())
+        return cast("Policy", PlayerView(self._single, weights, self._rollout.precise))
+
+    def _stream_batch(self, number: int, rows: _Rows) -> Batch:
+        """The streams of one player as a batch [turns + 1, phases x rows], without observations."""
         layout = self._layout
-        index = self._index[number].view(layout.steps, -1)
-        chunks = torch.cat((index, index[-layout.phases :])).flatten()
-        of_state = self._state_index[number].view(layout.steps, -1)
-        states = torch.cat((of_state, of_state[-layout.phases :])).flatten()
-        observation, legal, seen = self._rows(played, chunks, states)
+
+        def own(column: Tensor) -> Tensor:
+            split = _unflattened(column, 2, (layout.learners, layout.own_rows))
+            return split[:, :, number].flatten(1, 2)
+
+        columns: dict[str, Any] = {
+            name: own(column) for name, column in rows.streams._asdict().items() if column is not None
+        }
+        nothing: dict[str, Any] = {name: {} for name in ("observation", "legal", "action")}
+        first = torch.zeros_like(columns["valid"])
+        return Batch(first=first, progress=self.progress, fixed_shapes=True, **nothing, **columns)
+
+    def _sequence_batch(self, number: int, rows: _Rows) -> Batch:
+        """The sequences of one player as a batch [length + 1, sequences], without observations."""
+        own: dict[str, Any] = {
+            name: self._per_player(column)[number].transpose(0, 1) for name, column in rows.columns.items()
+        }
+        state = {name: self._per_player(tensor)[number] for name, tensor in rows.memory.items()}
+        action = {name.removeprefix("action."): own.pop(name) for name in list(own) if name.startswith("action.")}
+        del own["seat"]
+        return Batch(
+            observation={}, legal={}, action=action, state=state, progress=self.progress, fixed_shapes=True, **own
+        )
+
+    def _with_rows(self, number: int, rows: _Rows, batch: Batch) -> Batch:
+        """The batch with observations. Of streams the last row repeats the one before, and only its value is used."""
+        layout, chunks = self._layout, self._index[number]
+        if not self._whole:
+            by_step = chunks.view(layout.steps, -1)
+            chunks = torch.cat((by_step, by_step[-layout.phases :])).flatten()
+        seat = rows.columns["seat"].index_select(0, chunks).flatten()
+        observation, legal = self._rollout.observe(self._states(rows, chunks), seat)
         leading = batch.first.shape
 
         def shaped(tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            if self._whole:
+                return {name: _unflattened(tensor, 0, leading[::-1]).transpose(0, 1) for name, tensor in tree.items()}
             return {name: tensor.view(*leading, *tensor.shape[1:]) for name, tensor in tree.items()}
 
-        return replace(
-            batch,
-            observation=shaped(observation),
-            legal=shaped(legal),
-            action=shaped({self._head: seen["action"]}),
-            log_prob=seen["log_prob"].view(*leading, 1),
-        )
-
-    @property
-    def _head(self) -> str:
-        return next(iter(self._stack.kind.action.heads))
-
-    def _rows(
-        self, played: Played, chunks: Tensor, states: Tensor
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-        """Observations, legal masks, and actions and log-probabilities of the rows of chunks."""
-
-        def pick(column: Tensor, index: Tensor) -> Tensor:
-            """[steps, rows, ...] to [rows of the chunks, ...]."""
-            rest = column.shape[2:]
-            return column.reshape(-1, self._chunk, *rest).index_select(0, index).flatten(0, 1)
-
-        state = {name: pick(tensor, states) for name, tensor in played.state.items()}
-        seat = pick(played.seat, chunks)
-        observation, legal = self._rollout.observe(state, seat)
-        return observation, legal, {name: pick(getattr(played, name), chunks) for name in ("action", "log_prob")}
+        changed: dict[str, Any] = {"observation": shaped(observation), "legal": shaped(legal)}
+        if not self._whole:
+            given = {name: one.index_select(0, chunks).flatten(0, 1) for name, one in rows.columns.items()}
+            changed["action"] = shaped(under("action.", given))
+            changed["log_prob"] = shaped(given)["log_prob"]
+        return replace(batch, **changed)
 
     # --- gradient steps ---
 
-    def _step(self, played: Played, columns: Mapping[str, Tensor], order: Tensor, used: Tensor) -> None:
+    def _step(self, rows: _Rows, order: Tensor, used: Tensor) -> None:
         """One gradient step of all players, on the chunks `order` [players, chunks] of which some are `used`."""
-        flat = (self._index.gather(1, order), self._state_index.gather(1, order))
-        count = self._layout.learners
+        chunks = self._index.gather(1, order)
 
-        def pick(column: Tensor, index: Tensor, skipped: int) -> Tensor:
-            rest = column.shape[skipped:]
-            chosen = column.reshape(-1, self._chunk, *rest).index_select(0, index.flatten())
-            return chosen.view(count, -1, *rest)
+        def pick(column: Tensor) -> Tensor:
+            return _unflattened(column.index_select(0, chunks.flatten()), 0, chunks.shape)
 
-        minibatch = {name: pick(column, flat[0], 3) for name, column in columns.items()}
-        minibatch["valid"] = minibatch["valid"] & used.repeat_interleave(self._chunk, 1)
-        state = {name: pick(tensor, flat[1], 2).flatten(0, 1) for name, tensor in played.state.items()}
-        total, statistics = self._losses(state, minibatch, self.progress)
+        minibatch = {name: pick(column) for name, column in rows.columns.items()}
+        minibatch["valid"] = minibatch["valid"] & used.unsqueeze(2)
+        memory = {name: pick(tensor) for name, tensor in rows.memory.items()}
+        total, statistics = self._losses(self._states(rows, chunks), memory, minibatch, self.progress)
         with torch.no_grad():
-            present = minibatch["valid"].any(1)
+            present = minibatch["valid"].flatten(1).any(1)
         broken = self._optimiser.step(total, self.rates, self.trainable & present.unsqueeze(1))
         with torch.no_grad():
             self.skipped += broken & present
@@ -418,40 +381,38 @@ class Learning:
         }
 
     def _losses_of(
-        self, state: dict[str, Tensor], minibatch: dict[str, Tensor], progress: Tensor
+        self, state: TensorState, memory: dict[str, Tensor], minibatch: dict[str, Tensor], progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and the statistics of each player, [players]."""
-        valid = minibatch["valid"]
+        learners, length = self._layout.learners, self._chunk if self._whole else 1
         observation, legal = self._rollout.observe(state, minibatch["seat"].flatten())
 
-        shape = (self._layout.learners * self._split, -1)
+        def stacked(tree: Mapping[str, Tensor], done: int) -> dict[str, Tensor]:
+            """[players x split, rows, ...]; rows of sequences in the order of time."""
+            found = {}
+            for name, tensor in tree.items():
+                rows = _unflattened(tensor.flatten(0, done - 1), 0, (learners * self._split, -1, length))
+                found[name] = rows.transpose(1, 2).flatten(1, 2)
+            return found
 
-        def stacked(tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: tensor.view(*shape, *tensor.shape[1:]) for name, tensor in tree.items()}
-
-        seen = stacked(observation), stacked(legal)
-        recorded = Recorded({self._head: minibatch["action"].view(shape)}, valid.view(shape), checked=False)
-        with torch.autocast(
-            self._device.type, self._precision, enabled=self._precision != torch.float32, cache_enabled=False
-        ):
-            decisions, value = functional_call(self._stack, self._split_weights(), (*seen, recorded))
-        unrolled = decisions.unrolled(value.float(), None, tuple(valid.shape))
+        columns = stacked(minibatch, 3)
+        seen = stacked(observation, 1), stacked(legal, 1)
+        before = {
+            name: _unflattened(tensor.flatten(0, 1), 0, (learners * self._split, -1)) for name, tensor in memory.items()
+        }
+        given = (*seen, before, Recorded(under("action.", columns), columns["valid"]))
+        first = _unflattened(columns["first"], 1, (length, -1)) if self._whole else None
+        with self._rollout.precise(), DeferredChecks(collect=False):
+            decisions, values, _ = functional_call(self._single, self._split_weights(), (*given, first))
+        unrolled = decisions.unrolled(values.float(), (*columns["valid"].shape,))
+        by_player = {**columns, **{f"observation.{name}": tensor for name, tensor in seen[0].items()}}
+        by_player |= {f"legal.{name}": tensor for name, tensor in seen[1].items()}
         totals, measured = [], []
         for number, player in enumerate(self._players):
-            own = {name: column[number] for name, column in minibatch.items()}
-            batch = Batch(
-                observation={},
-                legal={},
-                action={self._head: own.pop("action")},
-                log_prob=own.pop("log_prob").unsqueeze(-1),
-                value=own.pop("value"),
-                valid=own.pop("valid"),
-                first=valid[number],
-                extra=own,
-                progress=progress,
-                fixed_shapes=True,
-            )
-            policy: Any = OneOfStack(self._stack, _of_player(unrolled, number), {})
+            one = partial(self._of_player, number=number, length=length)
+            own = {name: one(column) for name, column in by_player.items()}
+            batch = self._loss_batch(own, {name: tensor[number] for name, tensor in memory.items()}, progress)
+            policy: Any = OneOfStack(self._stack, _mapped(unrolled, one), {})
             loss = player.algorithm.loss(policy, batch)
             totals.append(loss.total)
             with torch.no_grad():  # `Loss.measured` itself cannot be compiled
@@ -461,12 +422,49 @@ class Learning:
         statistics = {name: torch.stack([one.get(name, nothing) for one in measured]) for name in names}
         return torch.stack(totals), statistics
 
+    def _of_player(self, column: Tensor, number: int, length: int) -> Tensor:
+        """Of a column [players x split, rows, ...] the rows of one player: [rows, ...], or [time, sequences, ...]."""
+        own = _unflattened(column, 0, (-1, self._split))[number]
+        if not self._whole:
+            return own.flatten(0, 1)
+        return _unflattened(own, 1, (length, -1)).transpose(0, 1).flatten(1, 2)
 
-def _of_player(unrolled: Unrolled, number: int) -> Unrolled:
+    def _loss_batch(self, own: dict[str, Tensor], state: dict[str, Tensor], progress: Tensor) -> Batch:
+        """The minibatch of one player."""
+        groups = {f"{group}.": group for group in ("observation", "legal", "action")}
+        trees: dict[str, Any] = {group: under(prefix, own) for prefix, group in groups.items()}
+        rest = {name: column for name, column in own.items() if not name.startswith(tuple(groups)) and name != "seat"}
+        named: dict[str, Any] = {name: rest.pop(name) for name in _BATCH_COLUMNS if name in rest}
+        named.setdefault("first", named["valid"])
+        return Batch(**trees, **named, state=state, extra=rest, progress=progress, fixed_shapes=True)
+
+
+_BATCH_COLUMNS = ("log_prob", "value", "valid", "first", "reward", "rewards", "elapsed", "over", "follows")
+
+
+class _Rows(NamedTuple):
+    """All that is trained on in an update, in chunks."""
+
+    played: Played
+    columns: dict[str, Tensor]
+    """[chunks of all players, rows of a chunk, ...]"""
+    state_index: Tensor
+    """By chunk: the number of a chunk of states, or [chunks, rows of a chunk]: those of single states."""
+    streams: Streams
+    memory: dict[str, Tensor]
+    """[chunks, ...]: before the first row of each sequence, if the policy has memory."""
+
+
+def _unflattened(tensor: Tensor, axis: int, sizes: Sequence[int]) -> Tensor:
+    return tensor.reshape(*tensor.shape[:axis], *sizes, *tensor.shape[axis + 1 :])
+
+
+def _mapped(unrolled: Unrolled, function: Callable[[Tensor], Tensor]) -> Unrolled:
     return Unrolled(
-        log_prob=unrolled.log_prob[number],
-        entropy=unrolled.entropy[number],
-        value=unrolled.value[number],
-        log_probs={head: log_probs[number] for head, log_probs in unrolled.log_probs.items()},
-        in_use=unrolled.in_use[number],
+        log_prob=function(unrolled.log_prob),
+        entropy=function(unrolled.entropy),
+        value=function(unrolled.value),
+        log_probs={head: function(log_probs) for head, log_probs in unrolled.log_probs.items()},
+        in_use=function(unrolled.in_use),
+        values=None if unrolled.values is None else function(unrolled.values),
     )

@@ -16,7 +16,7 @@ from ludus.data.trees import Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot
 from ludus.workers.device.engine import Engine
-from ludus.workers.device.rollout import Tally
+from ludus.workers.device.played import Tally
 from ludus.workers.worker import IDLE, Progress, TrainingFailed
 
 

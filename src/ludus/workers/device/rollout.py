@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +25,9 @@ from torch.func import functional_call
 from ludus.games.device.tensor_game import TensorGame, TensorState, random_starts, select
 from ludus.models.decisions import DrawnOnDevice
 from ludus.models.network_policy import NetworkPolicy
+from ludus.models.tensors import DeferredChecks
 from ludus.workers.config import Openings
+from ludus.workers.device.played import Advanced, Decided, Played, Seats, Tables, Tally
 
 _SAME_SCORE = 1e-5
 """Relative difference up to which two sides of an episode have drawn."""
@@ -49,6 +50,9 @@ class Layout:
     """Steps of an iteration."""
     in_turn: bool
     """Two seats that move in turn: a fixed schedule of halves instead of masks."""
+    pieces: int = 1
+    """Sequences that the decisions of a side at a table in one iteration are cut into, where players train on
+    sequences."""
 
     @property
     def num_blocks(self) -> int:
@@ -62,6 +66,11 @@ class Layout:
     def phases(self) -> int:
         """Steps after which the same side decides in a group again."""
         return 2 if self.in_turn else 1
+
+    @property
+    def turns(self) -> int:
+        """Times that each side may decide in an iteration."""
+        return self.steps // self.phases
 
     @property
     def rows(self) -> int:
@@ -96,10 +105,19 @@ class Layout:
 
     @classmethod
     def fit(
-        cls, game: TensorGame, *, learners: int, num_tables: int, matches: int, batch_size: int, setting: str = "actor"
+        cls,
+        game: TensorGame,
+        *,
+        learners: int,
+        num_tables: int,
+        matches: int,
+        batch_size: int,
+        unroll_length: int | None = None,
+        setting: str = "actor",
     ) -> Layout:
         """Equal blocks for all learning players, of no more than `num_tables` tables and, unless each player needs one,
-        `matches` blocks; and steps for a batch of `batch_size` decisions of each player in self-play."""
+        `matches` blocks; and steps for a batch of `batch_size` decisions of each player in self-play, if every seat
+        decides whenever it may. `unroll_length`: of sequences, where players train on them."""
         sides = game.spec.num_teams
         in_turn = sides == 2 and not game.simultaneous
         blocks = max(1, matches // learners)
@@ -111,84 +129,14 @@ class Layout:
                 f"{blocks} of each of the {learners} learning players ({setting}.matches={matches})"
             )
         decisions = blocks * tables * (sides if game.simultaneous else 1)
+        phases = 2 if in_turn else 1
         steps = max(2, -(-batch_size // decisions))
-        steps += steps % 2 if in_turn else 0
-        return cls(learners=learners, blocks=blocks, tables=tables, sides=sides, steps=steps, in_turn=in_turn)
-
-
-class Seats(NamedTuple):
-    """The matches at the tables, as tensors that are rewritten between iterations; their memory stays."""
-
-    weights: Tensor
-    """[blocks, sides] int64: row of the stack of weights that a side plays with."""
-    trains: Tensor
-    """[blocks, sides] bool."""
-    quota: Tensor
-    """[blocks] int32: episodes of each table that count for the match."""
-    restart: Tensor
-    """[blocks] bool: a new match begins with the next iteration."""
-
-    @classmethod
-    def allocate(cls, layout: Layout, device: torch.device) -> Seats:
-        blocks, sides = layout.num_blocks, layout.sides
+        turns = -(-steps // phases)
+        pieces = 1 if unroll_length is None else max(1, round(turns / unroll_length))
+        steps = -(-turns // pieces) * pieces * phases
         return cls(
-            torch.zeros(blocks, sides, dtype=torch.int64, device=device),
-            torch.zeros(blocks, sides, dtype=torch.bool, device=device),
-            torch.zeros(blocks, dtype=torch.int32, device=device),
-            torch.ones(blocks, dtype=torch.bool, device=device),
+            learners=learners, blocks=blocks, tables=tables, sides=sides, steps=steps, in_turn=in_turn, pieces=pieces
         )
-
-
-class Tally(NamedTuple):
-    """Sums over the counted episodes of a match: names of the columns that `Rollout.tally` holds per block."""
-
-    episodes: int
-    steps: int
-    decisions: slice
-    wins: slice
-    draws: slice
-    score: slice
-    square: slice
-    width: int
-
-    @classmethod
-    def of(cls, sides: int) -> Tally:
-        ends = [2]
-        for width in (sides, sides**2, sides**2, sides, sides):
-            ends.append(ends[-1] + width)
-        decisions, wins, draws, score, square = (slice(first, last) for first, last in pairwise(ends))
-        return cls(0, 1, decisions, wins, draws, score, square, ends[-1])
-
-
-class Played(NamedTuple):
-    """What was played in an iteration, by step; row r of a step belongs to group r // rows."""
-
-    state: TensorState
-    """Before the step, as far as decisions depend on it: [steps, tables, ...]."""
-    seat: Tensor
-    """[steps, rows] int64."""
-    acted: Tensor
-    """[steps + 1, rows]; the last row says who would decide next."""
-    action: Tensor
-    log_prob: Tensor
-    value: Tensor
-    """[steps + 1, rows]"""
-    reward: Tensor
-    """[steps, tables, sides]"""
-    over: Tensor
-    """[steps, tables]"""
-
-
-class Tables(NamedTuple):
-    """The state of all tables between two steps."""
-
-    game: TensorState
-    episode: Tensor
-    """[tables] int32: episodes that the table has finished in its match."""
-    earned: Tensor
-    """[tables, sides] float32: reward of each side in this episode."""
-    length: Tensor
-    """[tables] int32: steps of this episode."""
 
 
 class Rollout:
@@ -209,8 +157,9 @@ class Rollout:
         self._game, self._layout, self._device = game, layout, device
         self._policy, self._precision = policy, precision
         self._openings = openings
+        self.timed = game.spec.timed
         self._columns = Tally.of(layout.sides)
-        self.seats = Seats.allocate(layout, device)
+        self.seats = Seats.allocate(layout.num_blocks, layout.sides, device)
         tables, sides = layout.num_tables, layout.sides
         start = game.start(torch.zeros(tables, game.start_draws, device=device))
         self.tables = Tables(
@@ -219,6 +168,13 @@ class Rollout:
             torch.zeros(tables, sides, device=device),
             torch.zeros(tables, dtype=torch.int32, device=device),
         )
+        self.memory = {
+            name: torch.zeros(layout.phases, layout.num_rows, *spec.shape, device=device)
+            for name, spec in policy.state_arrays.items()
+        }
+        """[phases, rows, ...]: of the side that decides in a row in that phase."""
+        self.fresh = torch.ones(layout.phases, layout.num_rows, dtype=torch.bool, device=device)
+        """[phases, rows]: whether it has not decided in this episode yet; kept up only with memory."""
         self.tally = torch.zeros(layout.num_blocks, self._columns.width, dtype=torch.float64, device=device)
         self._sides = layout.side_of_group.repeat_interleave(layout.rows, 1).to(device)
         self._blocks = layout.block_of_group.to(device)
@@ -238,36 +194,78 @@ class Rollout:
         tables = self._begin_matches(starts(0))
         everyone = views(weights)
         acting = [self._weights_of_groups(everyone, phase) for phase in range(layout.phases)]
-        chances = draw(layout.steps + 1, layout.num_rows, 1)
+        chances = draw(layout.steps + 1, layout.num_rows, self._policy.num_draws)
         luck = draw(layout.steps, layout.num_tables, game.step_draws)
-        rows: list[tuple[TensorState, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]] = []
-        for step in range(layout.steps):
+        memory, fresh = self.memory, self.fresh
+        piece = layout.turns // layout.pieces * layout.phases
+        states, firsts, kept = [], [], []
+        decided: list[Decided] = []
+        advanced: list[Advanced] = []
+        for step in range(layout.steps + 1):
             phase = step % layout.phases
+            if memory and step % piece == 0 and step < layout.steps:
+                kept.append(memory)
             before = game.seen_of(tables.game)
-            seat, acted, action, log_prob, value = self._decide(
-                before, tables.episode, self._sides[phase], acting[phase], chances[step]
+            states.append(before)
+            firsts.append(fresh[phase])
+            own = {name: tensor[phase] for name, tensor in memory.items()}
+            made = self._decide(before, tables.episode, own, self._sides[phase], acting[phase], chances[step])
+            decided.append(made)
+            if step == layout.steps:
+                break
+            luck_now, quota = luck[step], self.seats.quota
+            after = self._advance(
+                tables, made.action, made.acted, self._sides[phase], luck_now, starts(step + 1), quota
             )
-            tables, reward, over, tally = self._advance(
-                tables, action, acted, self._sides[phase], luck[step], starts(step + 1), self.seats.quota
-            )
-            self.tally += tally
-            rows.append((before, seat, acted, action, log_prob, value, reward, over))
-        phase = layout.steps % layout.phases
-        _, next_acted, _, _, next_value = self._decide(
-            game.seen_of(tables.game), tables.episode, self._sides[phase], acting[phase], chances[-1]
+            tables = after.tables
+            self.tally += after.tally
+            advanced.append(after)
+            if memory:
+                memory, fresh = self._remember(memory, fresh, made, after.over, phase)
+        times = [one.elapsed for one in advanced if one.elapsed is not None]
+        played = Played(
+            state={name: torch.stack([state[name] for state in states]) for name in states[0]},
+            seat=torch.stack([one.seat for one in decided]),
+            acted=torch.stack([one.acted for one in decided]),
+            action={
+                head: torch.stack([one.action[head].to(compact) for one in decided])
+                for head, compact in self._action_types.items()
+            },
+            log_prob=torch.stack([one.log_prob for one in decided]),
+            value=torch.stack([one.value for one in decided]),
+            reward=torch.stack([one.reward for one in advanced]),
+            over=torch.stack([one.over for one in advanced]),
+            elapsed=torch.stack(times) if times else None,
+            first=torch.stack(firsts) if memory else None,
+            memory={name: torch.stack([one[name] for one in kept]) for name in self.memory},
         )
         _keep(self.tables, tables)
-        states, seats, acted_, actions, log_probs, values, rewards, overs = zip(*rows, strict=True)
-        return Played(
-            state={name: torch.stack([state[name] for state in states]) for name in states[0]},
-            seat=torch.stack(seats),
-            acted=torch.stack([*acted_, next_acted]),
-            action=torch.stack(actions),
-            log_prob=torch.stack(log_probs),
-            value=torch.stack([*values, next_value]),
-            reward=torch.stack(rewards),
-            over=torch.stack(overs),
-        )
+        for name, tensor in self.memory.items():
+            tensor.copy_(memory[name])
+        self.fresh.copy_(fresh)
+        return played
+
+    @cached_property
+    def _action_types(self) -> dict[str, torch.dtype]:
+        """The smallest type that holds the options of each head, and -1."""
+        kind = self._game.spec.kinds[0]
+        types = (torch.int8, torch.int16, torch.int32)
+        return {
+            head: next(one for one in types if kind.num_options(head) <= torch.iinfo(one).max)
+            for head in kind.action.heads
+        }
+
+    def _remember(
+        self, memory: dict[str, Tensor], fresh: Tensor, made: Decided, over: Tensor, phase: int
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The memory of all sides after a step: it changes with a decision and is zero after the end of an episode."""
+        now = torch.arange(self._layout.phases, device=over.device).unsqueeze(1) == phase
+        acted, ended = now & made.acted, self._by_row(over).expand_as(fresh)
+        new = {
+            name: _where(ended, torch.zeros_like(tensor), _where(acted, made.memory[name].expand_as(tensor), tensor))
+            for name, tensor in memory.items()
+        }
+        return new, ended | (fresh & ~acted)
 
     def _starts(self, draw: Callable[..., Tensor]) -> Callable[[int], TensorState]:
         """New episodes for all tables, by step. With openings they are drawn from a pool of an eighth of the tables
@@ -288,6 +286,11 @@ class Rollout:
         now = self.tables
         self.tally.masked_fill_(self.seats.restart.unsqueeze(1), 0.0)
         self.seats.restart.zero_()
+        if self.memory:
+            rows = self._by_row(new)
+            for tensor in self.memory.values():
+                tensor.copy_(_where(rows.expand(tensor.shape[:2]), torch.zeros_like(tensor), tensor))
+            self.fresh |= rows
         return Tables(
             select(new, fresh, now.game),
             torch.where(new, 0, now.episode),
@@ -303,7 +306,7 @@ class Rollout:
 
     def observe(self, state: TensorState, seat: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Observations and legal masks of rows."""
-        return self._game.observe(state, seat), {self._game.head: self._game.legal(state, seat)}
+        return self._game.observe(state, seat), self._game.masks(state, seat)
 
     def _by_row(self, by_table: Tensor) -> Tensor:
         """Of each row its table's value: [tables, ...] to [rows, ...]."""
@@ -314,8 +317,14 @@ class Rollout:
         return blocks.expand(-1, layout.sides, *blocks.shape[2:]).reshape(-1, *by_table.shape[1:])
 
     def _decide_step(
-        self, state: TensorState, episode: Tensor, sides: Tensor, weights: Weights, chances: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        self,
+        state: TensorState,
+        episode: Tensor,
+        memory: dict[str, Tensor],
+        sides: Tensor,
+        weights: Weights,
+        chances: Tensor,
+    ) -> Decided:
         layout = self._layout
         seat = (sides + self._by_row(episode)) % layout.sides
         state = {name: self._by_row(tensor) for name, tensor in state.items()}
@@ -326,42 +335,62 @@ class Rollout:
 
         observation, legal = map(grouped, self.observe(state, seat))
         chooser = DrawnOnDevice(chances.view(layout.groups, layout.rows, -1))
-        with torch.autocast(
-            self._device.type, self._precision, enabled=self._precision != torch.float32, cache_enabled=False
-        ):
-            decisions, value = functional_call(self._policy, weights, (observation, legal, chooser))
-        decision = decisions.by_head[self._game.head]
-        return seat, acted, decision.action.flatten(), decision.log_prob.flatten(), value.flatten().float()
+        given = (observation, legal, grouped(memory), chooser)
+        with self.precise(), DeferredChecks(collect=False):
+            decisions, values, after = functional_call(self._policy, weights, given)
+        columns = [one.log_prob.flatten() for one in decisions.by_head.values()]
+        return Decided(
+            seat,
+            acted,
+            {head: one.action.flatten(0, 1) for head, one in decisions.by_head.items()},
+            torch.stack(columns, -1),
+            values[..., 0].flatten().float(),
+            {name: tensor.flatten(0, 1).float() for name, tensor in after.items()},
+        )
+
+    def precise(self) -> torch.autocast:
+        """The precision of matrix products."""
+        enabled = self._precision != torch.float32
+        return torch.autocast(self._device.type, self._precision, enabled=enabled, cache_enabled=False)
 
     def _advance_step(
         self,
         tables: Tables,
-        action: Tensor,
+        action: dict[str, Tensor],
         acted: Tensor,
         sides: Tensor,
         luck: Tensor,
         fresh: TensorState,
         quota: Tensor,
-    ) -> tuple[Tables, Tensor, Tensor, Tensor]:
-        """Play the actions; tables that are over start again. Returns the tables, the reward of each side, whether the
-        episode is over, and what the step adds to the tally."""
+    ) -> Advanced:
+        """Play the actions; tables that are over start again."""
         layout = self._layout
         episode = tables.episode.unsqueeze(1)
-        side = torch.arange(layout.sides, device=action.device)
+        side = torch.arange(layout.sides, device=acted.device)
         seat_of_side = (side + episode) % layout.sides
+
+        def by_table(rows: Tensor) -> Tensor:
+            """[rows, ...] to [tables, sides, ...]."""
+            return (
+                rows.view(layout.num_blocks, layout.sides, layout.tables, *rows.shape[1:]).transpose(1, 2).flatten(0, 1)
+            )
+
         if layout.in_turn:
             moved = acted
-            actions = action.unsqueeze(1).expand(-1, 2)
+            actions = {head: one.unsqueeze(1).expand(-1, 2, *one.shape[1:]) for head, one in action.items()}
             decided = acted.unsqueeze(1) & (sides.unsqueeze(1) == side)
         else:
             moved = torch.ones_like(tables.length, dtype=torch.bool)
-            by_side = action.view(layout.num_blocks, layout.sides, layout.tables).transpose(1, 2).flatten(0, 1)
-            actions = by_side.gather(1, (side - episode) % layout.sides)  # of seat q, side (q - episode)
-            decided = acted.view(layout.num_blocks, layout.sides, layout.tables).transpose(1, 2).flatten(0, 1)
-        played = self._step_game(tables.game, actions, luck)
+            side_of_seat = (side - episode) % layout.sides
+            actions = {head: _pick_seats(by_table(one), side_of_seat) for head, one in action.items()}
+            decided = by_table(acted)
+        played = self._step_game(tables.game, self._game.given(actions), luck)
         over = played.over & moved
-        reward = torch.where(moved.unsqueeze(1), played.reward, 0.0).gather(1, seat_of_side)
-        earned = tables.earned + reward
+        rewards = played.reward.unsqueeze(2)
+        if played.rewards is not None:
+            rewards = torch.cat((rewards, played.rewards), 2)
+        rewards = _pick_seats(_where(moved, rewards, torch.zeros_like(rewards)), seat_of_side)
+        earned = tables.earned + rewards[:, :, 0]
         length = tables.length + moved
         counts = tables.episode < quota.repeat_interleave(layout.tables)
         tally = self._summed(counts, counts & over, decided, earned, length)
@@ -371,7 +400,8 @@ class Rollout:
             torch.where(over.unsqueeze(1), 0.0, earned),
             torch.where(over, 0, length),
         )
-        return after, reward, over, tally
+        elapsed = None if played.elapsed is None else torch.where(moved, played.elapsed, 0).float()
+        return Advanced(after, rewards, over, elapsed, tally)
 
     def _summed(self, counts: Tensor, ended: Tensor, decided: Tensor, earned: Tensor, length: Tensor) -> Tensor:
         """[blocks, columns of the tally]"""
@@ -395,6 +425,17 @@ def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, around which what calls it is compiled."""
     kept: Callable[..., Any] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
     return kept
+
+
+def _where(where: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """`torch.where`, for a condition with fewer axes than the rest."""
+    return torch.where(where.view(*where.shape, *(1,) * (one.dim() - where.dim())), one, other)
+
+
+def _pick_seats(columns: Tensor, index: Tensor) -> Tensor:
+    """[tables, sides, ...] in the order of `index` [tables, sides]."""
+    index = index.view(*index.shape, *(1,) * (columns.dim() - 2)).expand_as(columns)
+    return columns.gather(1, index)
 
 
 def _keep(lasting: Tables, new: Tables) -> None:
