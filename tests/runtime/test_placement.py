@@ -60,6 +60,12 @@ def test_a_recipe_that_fits_goes_to_the_gpu_in_its_size() -> None:
     assert smaller.learner.batch_size == 2**19
 
 
+def test_a_network_over_maps_gets_fewer_tables() -> None:
+    without_bots = {"league.roles.main.matchmaking.branches.1.1.include_scripted": "false"}
+    actor = placed("skirmish", H200, **without_bots).experiment.actor
+    assert 4_096 <= actor.num_tables <= 2**16
+
+
 def test_numbers_of_decisions_keep_their_share_of_the_budget() -> None:
     before, after = load_experiment("connect_four"), placed("connect_four", H200).experiment
     scale = after.budget / before.budget
@@ -119,7 +125,8 @@ def test_what_the_user_has_set_stays() -> None:
 @pytest.mark.parametrize(
     ("recipe", "given", "reason"),
     [
-        ("skirmish", {}, "game: skirmish has no tensor game"),
+        ("skirmish", {}, "may choose the bot"),
+        ("skirmish_3v3", {}, "game: skirmish 3v3 has no tensor game"),
         ("connect_four", {"actors": 3}, "actors is not for the device runtime"),
         ("tic_tac_toe_population", {}, "may choose the bot"),
     ],

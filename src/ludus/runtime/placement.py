@@ -13,14 +13,17 @@ from ludus.defaults import facts_of
 from ludus.experiment import Experiment
 from ludus.league.population import Population
 from ludus.league.promotion import AfterReset, AllOf, AnyOf, ByScore, BySteps, ByWinRate
-from ludus.models.policy import Gpu
+from ludus.models.policy import Gpu, uses_convolutions
 from ludus.runtime.device import require_on_device
+from ludus.runtime.networks import build_policies
 from ludus.workers.config import LearnerConfig
 
 _UPDATES = 20_000
 """Updates of each player in a run that is scaled to a GPU: minutes on a large one."""
 _BYTES_OF_TABLE = 2**18
 """Memory of the GPU for each table."""
+_BYTES_WITH_MAPS = 2**22
+"""The same with a network over maps: one row of AlphaStar's mini network keeps 0.36 MB for its gradient."""
 _FEWEST_TABLES, _MOST_TABLES = 4_096, 131_072
 _MATCHES = 16
 """Matches at a time of each learning player."""
@@ -99,7 +102,9 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
     budget, so that a run has as many snapshots as on the CPU."""
     players = sum(role.count for role in experiment.league.roles.values())
     matches = experiment.actor.matches if is_given("actor.matches", given) else _MATCHES * players
-    wanted = min(max(gpu.memory_bytes // _BYTES_OF_TABLE, _FEWEST_TABLES), _MOST_TABLES)
+    has_maps = any(map(uses_convolutions, build_policies(experiment, experiment.seed)))
+    of_table = _BYTES_WITH_MAPS if has_maps else _BYTES_OF_TABLE
+    wanted = min(max(gpu.memory_bytes // of_table, _FEWEST_TABLES), _MOST_TABLES)
     num_tables = max(2, wanted // matches // 2 * 2) * matches
     if is_given("actor.num_tables", given):
         num_tables = experiment.actor.num_tables
