@@ -273,6 +273,11 @@ HOSTILE_REPLAYS: dict[str, Callable[[Path], tuple[str, dict[str, Any]]]] = {
     "address in a library": lambda evil: (f"gymnasium:{evil}/evil.py:Env", {}),
     "program of a game": lambda evil: ("gamecore:1v1", {"bridge": f"sh {evil}/evil"}),
     "interpreter of a game": lambda evil: ("gamecore:1v1", {"python": f"{evil}/evil"}),
+    "environment behind another": lambda evil: (
+        "gymnasium:GymV26Environment-v0",
+        {"options": {"env_id": "evil_module:Env-v0"}},
+    ),
+    "scenario that is a file": lambda evil: (f"vizdoom:{evil}/evil.cfg", {}),
     "option that is code": lambda evil: ("kuhn", {"cards": {"$ref": f"{evil}/evil.py:cards"}}),
 }
 
@@ -320,6 +325,31 @@ def test_a_replay_chooses_no_code_and_no_program(
         assert not mark.exists(), kind
     assert ludus("report", str(run))[0] == 0
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("game", "options"),
+    [
+        ("openspiel:efg_game(filename=PIPE)", {}),
+        ("openspiel:repeated_game(stage_game=nfg_game( filename = PIPE),num_repetitions=2)", {}),
+        ("openspiel:efg_game", {"options": {"filename": "PIPE"}}),
+        ("openspiel:turn_based_simultaneous_game", {"options": {"game": {"name": "nfg_game", "filename": "PIPE"}}}),
+        ("openspiel:crossword", {"options": {"puzzles_root": "PIPE"}}),
+        ("microrts:PIPE", {}),
+        ("gymnasium:Ant-v5", {"options": {"xml_file": "PIPE"}}),
+    ],
+)
+def test_a_replay_chooses_no_file(ludus: Ludus, tmp_path: Path, game: str, options: dict[str, Any]) -> None:
+    """A library would open it, and say in an error what is in it."""
+    os.mkfifo(tmp_path / "pipe")  # hangs whoever opens it
+    good = decode_replay(recorded(tmp_path).read_bytes())
+    at = str(tmp_path / "pipe")
+    chosen = json.loads(json.dumps(options).replace("PIPE", at))
+    bad = msgspec.structs.replace(good, game=game.replace("PIPE", at), options=chosen)
+    (tmp_path / f"bad{SUFFIX}").write_bytes(encode_replay(bad))
+    code, _, err = ludus("convert", str(tmp_path / f"bad{SUFFIX}"), "--out", str(tmp_path / "data"))
+    assert code != 0
+    assert "name it with --game if you trust it" in err
 
 
 def test_a_dataset_chooses_no_code_and_no_file(ludus: Ludus, tmp_path: Path) -> None:

@@ -92,10 +92,10 @@ def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> Gam
         raise ValueError(f"its options name another game than {replay.game}")
     own = trusted if trusted is not None and game_address(trusted)[0] == replay.game else None
     known = [entry.address for entry in list_games() if entry.library is None]
-    # With a colon, the name that a library is given may be the address of any code.
-    of_library = adapter is not None and ":" not in name and adapter.is_data(name, replay.options)
+    of_library = adapter is not None and adapter.is_data(name, replay.options)
     if not (own is not None or of_library or replay.game in known):
-        raise ValueError(f"it is of {replay.game}, which did not come with ludus: name it with --game if you trust it")
+        why = "which did not come with ludus" if adapter is None else "which names code, a program, a server or a file"
+        raise ValueError(f"it is of {replay.game}, {why}: name it with --game if you trust it")
     try:
         made = with_options(own if own is not None else resolve(replay.game), replay.options)
         _ = made.spec  # some games check their options only here
