@@ -10,12 +10,13 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,41 @@ def test_the_settings_of_a_cloning_execute_nothing(ludus: Ludus, trained: Path, 
     assert f"names '{run}/evil.py:Settings' in cloning.json" in err
     ludus("clone", "--run", str(run), "--resume", "--trust")
     assert mark.exists(), "it was asked to"
+
+
+PIPES = ("run.json", "status.json", "lock.json", "league.fold", "metrics/train.jsonl", "metrics/faults.jsonl",
+         "logs/evil.log", "ledger.db", "ledger.db-journal", "run.1.json", "replays/evil.replay")  # fmt: skip
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """Ends what waits for a pipe."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError("it waits for a pipe")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("file", PIPES)
+def test_a_pipe_keeps_no_reader_waiting(ludus: Ludus, trained: Path, tmp_path: Path, file: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    view = RunView(RunFolder.open(run))
+    (run / file).parent.mkdir(exist_ok=True)
+    (run / file).unlink(missing_ok=True)
+    os.mkfifo(run / file)
+    for command in ("league RUN --json", "status RUN --json", "logs RUN", "doctor RUN", "report RUN"):
+        code, _, err = ludus(*(word.replace("RUN", str(run)) for word in command.split()))
+        assert code == 0 or (Path(file).name in err and "regular file" in err) or file == "ledger.db", (command, err)
+    with suppress(OSError, StoreError):  # the page tells it
+        view.look()
+        view.follow()
 
 
 # --- replays, datasets and models ---

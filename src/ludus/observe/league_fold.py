@@ -42,7 +42,7 @@ from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.league.summary import LeagueNumbers, LeagueSummary, summarise
 from ludus.observe.lost_matches import NO_FAULT, LossCount, LostMatches, SavedLosses
 from ludus.public_names import find_public
-from ludus.store.files import UNREADABLE, atomic_write
+from ludus.store.files import UNREADABLE, atomic_write, read_file
 from ludus.store.ledger import DamagedLedger
 from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
 
@@ -362,7 +362,7 @@ class RunFold:
     def _load(self) -> None:
         """Go on from the saved state, if it is whole, of this code and experiment, and of rows that the ledger has."""
         try:
-            content = (self._folder.path / FOLD_FILE).read_bytes()
+            content = read_file(self._folder.path / FOLD_FILE)
             if content[:16] != blake2b(content[16:], digest_size=16).digest():
                 return
             saved = msgspec.msgpack.decode(memoryview(content)[16:], type=SavedFold)

@@ -27,7 +27,7 @@ from ludus.games.recording import innermost, map_name
 from ludus.games.seat_rows import GameError
 from ludus.lookup import loading, parse_settings
 from ludus.replays.playback import PlaybackError, play_replays
-from ludus.store.files import atomic_write, clean_temporaries, locked, make_folder, safe_name
+from ludus.store.files import atomic_write, clean_temporaries, locked, make_folder, read_file, safe_name
 
 CHECKED = 4
 """Episodes that are played again to see whether the game can be replayed."""
@@ -220,7 +220,7 @@ def require_replayable(source: GameSource, replay: Replay) -> None:
 def _require_same_options(path: Path, options: Mapping[str, Any]) -> None:
     """Games with other options must not count towards the wanted episodes."""
     try:
-        before = decode_replay(path.read_bytes()).options
+        before = decode_replay(read_file(path)).options
     except ReplayError:
         return  # the conversion skips it and names it
     now = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(options)))  # as a replay holds them
