@@ -265,6 +265,19 @@ def test_the_settings_of_a_cloning_execute_nothing(ludus: Ludus, trained: Path, 
     assert mark.exists(), "it was asked to"
 
 
+def test_rows_of_faults_that_are_odd_are_counted(ludus: Ludus, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    odd = [{"time": 1.0, "worker": "x", "class": "killed"}, {}, {"class": [1], "then": 5}, {"class": None, "then": {}}]
+    good = {"class": "killed", "then": "started again"}
+    text = "".join(f"{json.dumps(row)}\n" for row in (*odd, good))
+    (tmp_path / "run" / "metrics" / "faults.jsonl").write_text(text)
+    code, out, err = ludus("league", str(tmp_path / "run"), "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    assert shown["faults"] == {"killed": 2, "unknown": 3}
+    assert shown["restarts"] == {"killed": 1}
+
+
 PIPES = ("run.json", "status.json", "lock.json", "league.fold", "metrics/train.jsonl", "metrics/faults.jsonl",
          "logs/evil.log", "ledger.db", "ledger.db-journal", "run.1.json", "replays/evil.replay")  # fmt: skip
 

@@ -4,7 +4,7 @@ It imports and executes nothing that the run names."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -68,6 +68,12 @@ def _code_digest() -> str:
     for path in (*files, Path(ludus.data.records.__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _fault_class(row: Mapping[str, Any]) -> str:
+    """The kind of a fault. A row of another program need not have one."""
+    found = row.get("class")
+    return found if isinstance(found, str) else "unknown"
 
 
 def league_of(game: GameSpec, rules: LeagueRules, evaluation: EvaluationConfig, seed: int) -> League:
@@ -514,8 +520,8 @@ class RunFold:
         paths = [self._folder.metrics / f"{name}.jsonl" for name in ("faults", "train")]
         faults, rows = (read_metrics(path)[0] if path.exists() else [] for path in paths)
         return {
-            "faults": dict(Counter(row["class"] for row in faults)),
-            "restarts": dict(Counter(row["class"] for row in faults if "started again" in row["then"])),
+            "faults": dict(Counter(map(_fault_class, faults))),
+            "restarts": dict(Counter(_fault_class(row) for row in faults if "started again" in str(row.get("then")))),
             "latest": rows[-1] if rows else {},
         }
 
