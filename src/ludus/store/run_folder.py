@@ -481,6 +481,8 @@ class MetricsFile:
         except OSError as error:
             raise OSError(error.errno, f"cannot write: {error.strerror}", str(self.path)) from error
         if written != len(line):
+            whole = os.fstat(self._file.fileno()).st_size - (written or 0)
+            self._file.truncate(whole)  # what fitted would stay as a damaged line
             raise OSError(errno.ENOSPC, f"cannot write: {os.strerror(errno.ENOSPC)}", str(self.path))
 
     def close(self) -> None:
