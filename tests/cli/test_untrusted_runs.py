@@ -290,7 +290,7 @@ def impatient() -> Iterator[None]:
         raise AssertionError("it waits for a pipe")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(60)
+    signal.alarm(30)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -376,6 +376,7 @@ def test_a_replay_chooses_no_code_and_no_program(
     assert not mark.exists()
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("game", "options"),
     [

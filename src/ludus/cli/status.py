@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
+from io import TextIOWrapper
 from pathlib import Path
 
 import click
@@ -224,8 +225,8 @@ def _latest(path: Path, count: int) -> Iterator[str]:
     lines: deque[str] = deque(maxlen=count)
     for file in (*numbered, path):
         try:
-            with open_file(file) as content:
-                lines.extend(line.decode(errors="replace").rstrip("\r\n") for line in content)
+            with TextIOWrapper(open_file(file), errors="replace") as content:
+                lines.extend(line.rstrip("\n") for line in content)
         except FileNotFoundError:
             continue  # it has just been renamed
     yield from lines

@@ -481,8 +481,9 @@ class MetricsFile:
         except OSError as error:
             raise OSError(error.errno, f"cannot write: {error.strerror}", str(self.path)) from error
         if written != len(line):
-            whole = os.fstat(self._file.fileno()).st_size - (written or 0)
-            self._file.truncate(whole)  # what fitted would stay as a damaged line
+            end = self._file.tell()
+            if end == os.fstat(self._file.fileno()).st_size:  # nobody else has written since
+                self._file.truncate(end - (written or 0))  # what fitted would stay as a damaged line
             raise OSError(errno.ENOSPC, f"cannot write: {os.strerror(errno.ENOSPC)}", str(self.path))
 
     def close(self) -> None:
