@@ -269,7 +269,10 @@ def test_a_replay_does_not_choose_what_code_is_run(ludus: Ludus) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"game": "gymnasium:harm.py:Env"}, "it is of gymnasium:harm.py:Env, which did not come with ludus"),
+        (
+            {"game": "gymnasium:harm.py:Env"},
+            "it is of gymnasium:harm.py:Env, which names code, a program, a server or a file",
+        ),
         ({"options": {"env_id": "harm.py:Env"}}, "its options name another game than gymnasium:CartPole-v1"),
         ({"game": "gymnasium:CartPole-v99"}, "its game cannot be made"),
     ],

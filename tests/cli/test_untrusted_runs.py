@@ -10,12 +10,13 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,54 @@ def test_the_settings_of_a_cloning_execute_nothing(ludus: Ludus, trained: Path, 
     assert mark.exists(), "it was asked to"
 
 
+def test_rows_of_faults_that_are_odd_are_counted(ludus: Ludus, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    odd = [{"time": 1.0, "worker": "x", "class": "killed"}, {}, {"class": [1], "then": 5}, {"class": None, "then": {}}]
+    good = {"class": "killed", "then": "started again"}
+    text = "".join(f"{json.dumps(row)}\n" for row in (*odd, good))
+    (tmp_path / "run" / "metrics" / "faults.jsonl").write_text(text)
+    code, out, err = ludus("league", str(tmp_path / "run"), "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    assert shown["faults"] == {"killed": 2, "unknown": 3}
+    assert shown["restarts"] == {"killed": 1}
+
+
+PIPES = ("run.json", "status.json", "lock.json", "league.fold", "metrics/train.jsonl", "metrics/faults.jsonl",
+         "logs/evil.log", "ledger.db", "ledger.db-journal", "run.1.json", "replays/evil.replay")  # fmt: skip
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """Ends what waits for a pipe."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError("it waits for a pipe")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("file", PIPES)
+def test_a_pipe_keeps_no_reader_waiting(ludus: Ludus, trained: Path, tmp_path: Path, file: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    view = RunView(RunFolder.open(run))
+    (run / file).parent.mkdir(exist_ok=True)
+    (run / file).unlink(missing_ok=True)
+    os.mkfifo(run / file)
+    for command in ("league RUN --json", "status RUN --json", "logs RUN", "doctor RUN", "report RUN"):
+        code, _, err = ludus(*(word.replace("RUN", str(run)) for word in command.split()))
+        assert code == 0 or (Path(file).name in err and "regular file" in err) or file == "ledger.db", (command, err)
+    with suppress(OSError, StoreError):  # the page tells it
+        view.look()
+        view.follow()
+
+
 # --- replays, datasets and models ---
 
 HOSTILE_REPLAYS: dict[str, Callable[[Path], tuple[str, dict[str, Any]]]] = {
@@ -273,6 +322,11 @@ HOSTILE_REPLAYS: dict[str, Callable[[Path], tuple[str, dict[str, Any]]]] = {
     "address in a library": lambda evil: (f"gymnasium:{evil}/evil.py:Env", {}),
     "program of a game": lambda evil: ("gamecore:1v1", {"bridge": f"sh {evil}/evil"}),
     "interpreter of a game": lambda evil: ("gamecore:1v1", {"python": f"{evil}/evil"}),
+    "environment behind another": lambda evil: (
+        "gymnasium:GymV26Environment-v0",
+        {"options": {"env_id": "evil_module:Env-v0"}},
+    ),
+    "scenario that is a file": lambda evil: (f"vizdoom:{evil}/evil.cfg", {}),
     "option that is code": lambda evil: ("kuhn", {"cards": {"$ref": f"{evil}/evil.py:cards"}}),
 }
 
@@ -320,6 +374,32 @@ def test_a_replay_chooses_no_code_and_no_program(
         assert not mark.exists(), kind
     assert ludus("report", str(run))[0] == 0
     assert not mark.exists()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("game", "options"),
+    [
+        ("openspiel:efg_game(filename=PIPE)", {}),
+        ("openspiel:repeated_game(stage_game=nfg_game( filename = PIPE),num_repetitions=2)", {}),
+        ("openspiel:efg_game", {"options": {"filename": "PIPE"}}),
+        ("openspiel:turn_based_simultaneous_game", {"options": {"game": {"name": "nfg_game", "filename": "PIPE"}}}),
+        ("openspiel:crossword", {"options": {"puzzles_root": "PIPE"}}),
+        ("microrts:PIPE", {}),
+        ("gymnasium:Ant-v5", {"options": {"xml_file": "PIPE"}}),
+    ],
+)
+def test_a_replay_chooses_no_file(ludus: Ludus, tmp_path: Path, game: str, options: dict[str, Any]) -> None:
+    """A library would open it, and say in an error what is in it."""
+    os.mkfifo(tmp_path / "pipe")  # hangs whoever opens it
+    good = decode_replay(recorded(tmp_path).read_bytes())
+    at = str(tmp_path / "pipe")
+    chosen = json.loads(json.dumps(options).replace("PIPE", at))
+    bad = msgspec.structs.replace(good, game=game.replace("PIPE", at), options=chosen)
+    (tmp_path / f"bad{SUFFIX}").write_bytes(encode_replay(bad))
+    code, _, err = ludus("convert", str(tmp_path / f"bad{SUFFIX}"), "--out", str(tmp_path / "data"))
+    assert code != 0
+    assert "name it with --game if you trust it" in err
 
 
 def test_a_dataset_chooses_no_code_and_no_file(ludus: Ludus, tmp_path: Path) -> None:

@@ -85,7 +85,14 @@ def forged(body: bytes) -> bytes:
 
 
 def test_what_was_made_to_harm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replays, "_MOST_BYTES", 1 << 16)
+    with pytest.raises(ReplayError, match="its map is a text of 5,000 characters, at most 4,000"):
+        decode_replay(encode_replay(a_replay(map="A" * 5_000)))
+    packed_bomb = forged(msgspec.msgpack.encode(a_replay(map="A" * 40_000_000)))
+    with pytest.raises(ReplayError, match="unpacks to more than 33,554,432 bytes"):
+        decode_replay(packed_bomb)
+    monkeypatch.setattr(replays, "MOST_BYTES", 1 << 16)
+    with pytest.raises(ReplayError, match="bytes is too long for a replay: at most 65,536"):
+        encode_replay(a_replay(map="A" * 70_000))
     with pytest.raises(ReplayError, match="unpacks to more"):
         decode_replay(forged(b"\0" * (1 << 20)))
     with pytest.raises(ReplayError, match="damaged"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 from command_line import LUDUS, Ludus
 from played_runs import opponents_of, small, trained
 
+from ludus.cli.control import ask
 from ludus.evaluation.play.house import Kept, PlayHost
 from ludus.evaluation.play.terminal import play_in_terminal
 from ludus.games.builtin.skirmish import Skirmish
@@ -135,6 +137,16 @@ def test_a_game_in_real_time_is_not_for_the_terminal(ludus: Ludus) -> None:
     house = PlayHost(Skirmish(), opponents_of(RunFolder.open("board")), person="ann", keep=keep)
     with pytest.raises(GameError, match="skirmish is played by mouse: leave out --terminal"):
         play_in_terminal(house, "rush", 0, read=read, say=print, complain=print, thoughts=False)
+
+
+def test_a_finished_game_that_is_lost_is_an_error(ludus: Ludus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.cli.play.ask", partial(ask, patience_s=0.1))
+    moves = "\n".join(map(str, [*range(1, 10)] * 2))
+    with RunFolder.open("board").lock():  # this process trains it, and never answers
+        code, out, err = ludus("play", "board", "random", "--terminal", "--seat", "0", typed=moves)
+    assert code == 1
+    assert "not recorded: " in out
+    assert "finished games that are not recorded: 1" in err
 
 
 @pytest.mark.slow

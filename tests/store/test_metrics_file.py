@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,21 @@ def test_a_torn_last_line_is_skipped_at_any_cut(tmp_path: Path) -> None:
             metrics.append({"step": 2})
         resumed = [record["step"] for record in read_metrics(path)[0]]
         assert resumed in ([0, 2], [0, 1, 2])  # whole but for its line end, the torn one counts
+
+
+def test_a_line_that_the_disk_has_no_room_for_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "learner.jsonl"
+    with MetricsFile(path) as metrics:
+        metrics.append({"step": 0})
+        whole = path.read_bytes()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, before[1]))
+        try:
+            with pytest.raises(OSError, match="cannot write: No space left"):
+                metrics.append({"step": 1, "text": "x" * 100})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert path.read_bytes() == whole
 
 
 def test_damaged_lines_are_skipped(tmp_path: Path) -> None:

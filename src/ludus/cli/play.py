@@ -79,9 +79,8 @@ def play_command(
     opponents = Opponents(experiment, folder, league, weights=weights, greedy=greedy)
     _check_person(person, opponents)
     source = experiment.measured_game
-    house = PlayHost(
-        source, opponents, person=person, keep=_Records(folder, source).keep, drawing=None if terminal else drawing_of
-    )
+    records = _Records(folder, source)
+    house = PlayHost(source, opponents, person=person, keep=records.keep, drawing=None if terminal else drawing_of)
     # The best of the first learning player; else its newest snapshot, else itself, else a bot.
     usual = next((name for name in opponents.names() if name.endswith(BEST)), opponents.names()[0])
     chosen = found[0] if found else usual
@@ -91,6 +90,7 @@ def play_command(
         raise click.BadParameter(str(error), param_hint="'--seat'") from error
     if access is None:
         _in_terminal(house, chosen, seat, games, thoughts)
+        records.require_kept()
         return
     from ludus.evaluation.play.server import PlayPage
 
@@ -103,6 +103,7 @@ def play_command(
     ):
         while not stopped():
             time.sleep(LOOK_S)
+    records.require_kept()
     raise KeyboardInterrupt
 
 
@@ -131,11 +132,22 @@ class _Records:
     def __init__(self, folder: RunFolder, source: GameSource) -> None:
         self._folder = folder
         self._source = source
+        self._lost = 0
+
+    def require_kept(self) -> None:
+        """Raises an error if a finished game could not be recorded."""
+        if self._lost:
+            raise click.ClickException(f"finished games that are not recorded: {self._lost}")
 
     def keep(self, line: GameSeats, ended: Ended | None, reason: str) -> Kept:
+        if not _is_writable(self._folder):
+            return Kept(text=f"not recorded: {self._folder.path} is read-only")
+        kept = self._keep(line, ended, reason)
+        self._lost += ended is not None and kept.match_id is None
+        return kept
+
+    def _keep(self, line: GameSeats, ended: Ended | None, reason: str) -> Kept:
         folder, spec = self._folder, self._source.spec
-        if not _is_writable(folder):
-            return Kept(text=f"not recorded: {folder.path} is read-only")
         edit = abandoned(spec, line, reason) if ended is None else finished(spec, line, ended)
         try:
             answer, _ = ask(folder, edit)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
+from io import TextIOWrapper
 from pathlib import Path
 
 import click
@@ -28,7 +29,7 @@ from ludus.observe.metrics import TRAIN
 from ludus.observe.overview import concerns_of_metrics, concerns_of_ratings
 from ludus.observe.run_state import ENDED, gpus, look_at_run, silence, state_without_status, status_document
 from ludus.observe.terminal import add_numbers, can_redraw, new_console, new_table
-from ludus.store.files import StoreError
+from ludus.store.files import StoreError, open_file
 from ludus.store.run_control import RunStatus
 from ludus.store.run_folder import RunFolder, RunFolderError
 
@@ -224,7 +225,7 @@ def _latest(path: Path, count: int) -> Iterator[str]:
     lines: deque[str] = deque(maxlen=count)
     for file in (*numbered, path):
         try:
-            with file.open(errors="replace") as content:
+            with TextIOWrapper(open_file(file), errors="replace") as content:
                 lines.extend(line.rstrip("\n") for line in content)
         except FileNotFoundError:
             continue  # it has just been renamed
@@ -245,7 +246,7 @@ class Tail:
         """Whole lines since the last call."""
         for path in (Path(f"{self._path}.1"), self._path):
             try:
-                with path.open("rb") as file:
+                with open_file(path) as file:
                     inode = os.fstat(file.fileno()).st_ino
                     if inode != self._inode and path != self._path:
                         continue  # it was full before

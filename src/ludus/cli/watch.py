@@ -73,6 +73,8 @@ def report_command(run: str | None, out: str | None, export: str | None, trust: 
             folder, path, replay_reader(folder, trusted=trust), lambda line: click.echo(line, err=True)
         )
     except OSError as error:
+        if error.filename != str(path):  # it could not read the run
+            raise
         where = "; write it elsewhere with --out FILE.html" if out is None else ""
         raise ConfigError(f"{path}: {error.strerror}{where}") from error
     click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser, or send it")

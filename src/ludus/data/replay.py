@@ -32,7 +32,9 @@ _FORMAT = 1
 MAGIC = b"\x89LUDUS\r\n"
 
 _HEAD = struct.Struct("<8sHQ16s")  # magic, format, length of the body, checksum of format and body
-_MOST_BYTES = 1 << 30  # limit of the decompressed size: more than any episode needs
+MOST_BYTES = 32 * 2**20
+"""The largest replay when it is unpacked: more than a million decisions."""
+_LONGEST_TEXT = 4_000
 _DTYPES = frozenset(("uint8", "int8", "int16", "int32", "int64"))
 
 
@@ -119,7 +121,10 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_replay(replay: Replay) -> bytes:
-    body = zlib.compress(msgspec.msgpack.encode(replay), 6)
+    content = msgspec.msgpack.encode(replay)
+    if len(content) > MOST_BYTES:
+        raise ReplayError(f"an episode of {len(content):,} bytes is too long for a replay: at most {MOST_BYTES:,}")
+    body = zlib.compress(content, 6)
     return _HEAD.pack(MAGIC, _FORMAT, len(body), _checksum(_FORMAT, body)) + body
 
 
@@ -146,9 +151,11 @@ def decode_replay(content: bytes) -> Replay:
 
 def _unpacked(body: bytes) -> bytes:
     unpacker = zlib.decompressobj()
-    content = unpacker.decompress(body, _MOST_BYTES)
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise ReplayError("damaged: it unpacks to more than it should or ends too soon")
+    content = unpacker.decompress(body, MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ReplayError(f"it unpacks to more than {MOST_BYTES:,} bytes")
+    if not unpacker.eof:
+        raise ReplayError("damaged: it ends too soon")
     return content
 
 
@@ -158,6 +165,10 @@ def _checksum(written: int, body: bytes) -> bytes:
 
 def _require_sense(replay: Replay) -> None:
     """Check what readers rely on, since any program may have written the file."""
+    names = {"game": replay.game, "version": replay.version, "map": replay.map}
+    for what, text in names.items():  # they are shown in errors
+        if len(text) > _LONGEST_TEXT:
+            raise ReplayError(f"its {what} is a text of {len(text):,} characters, at most {_LONGEST_TEXT:,}")
     step, seat = replay.decisions()
     fits = (
         step.ndim == 1
@@ -171,7 +182,7 @@ def _require_sense(replay: Replay) -> None:
         and all(0 <= team < len(replay.score) for team in replay.teams)
         and 0 <= replay.seed < 2**64
         and 0 <= replay.seen < 2**64
-        and len({*zip(step.tolist(), seat.tolist(), strict=True)}) == len(step)
+        and len(np.unique(step * len(replay.seats) + seat)) == len(step)
     )
     if not fits:
         raise ReplayError("damaged: its decisions make no sense")

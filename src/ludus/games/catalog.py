@@ -12,9 +12,10 @@ import importlib.util
 import inspect
 import os
 import pkgutil
+import re
 import reprlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,11 @@ from ludus.system.machine import install_command
 REMOTE = "remote://"
 SERVER_VARIABLE = "LUDUS_GAME_SERVER"
 _REMOTE_MODULE = "ludus.games.remote.source"  # needs gRPC, so it is loaded only for games on a server
+
+
+_FILE = re.compile(r"(file|filename|path|root|dir)\s*=|\.cfg$|^/|(^|/)\.\./|:", re.IGNORECASE)
+"""Parameters of libraries that name a file or folder (`efg_game(filename=...)`), scenarios and maps that are files, and
+what may be the address of code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +82,8 @@ class Adapter:
     def is_data(self, name: str, options: Mapping[str, Any]) -> bool:
         """Whether a file that nobody trusts may choose this name and these options."""
         own = not self.packages or name.partition(".")[0] in self.packages
-        return own and not any(options.get(option) for option in self.programs)
+        outside = any(map(_FILE.search, (name, *_settings(options))))
+        return own and not outside and not any(options.get(option) for option in self.programs)
 
 
 ADAPTERS: Mapping[str, Adapter] = {
@@ -207,6 +214,20 @@ ADAPTERS: Mapping[str, Adapter] = {
         description="Doom: duels of two players, and ViZDoom's scenarios for one. Pictures of the screen.",
     ),
 }
+
+
+def _settings(options: Any) -> Iterator[str]:
+    """All texts of plain values, and keys as `key=`; empty values are left out."""
+    if isinstance(options, str):
+        yield options
+    elif isinstance(options, Mapping):
+        for key, value in options.items():
+            if value not in (None, ""):
+                yield f"{key}="
+                yield from _settings(value)
+    elif isinstance(options, list | tuple):
+        for value in options:
+            yield from _settings(value)
 
 
 def resolve(address: str, **options: Any) -> GameSource:

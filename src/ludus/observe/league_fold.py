@@ -4,7 +4,7 @@ It imports and executes nothing that the run names."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -42,7 +42,7 @@ from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.league.summary import LeagueNumbers, LeagueSummary, summarise
 from ludus.observe.lost_matches import NO_FAULT, LossCount, LostMatches, SavedLosses
 from ludus.public_names import find_public
-from ludus.store.files import UNREADABLE, atomic_write
+from ludus.store.files import UNREADABLE, atomic_write, read_file
 from ludus.store.ledger import DamagedLedger
 from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
 
@@ -68,6 +68,12 @@ def _code_digest() -> str:
     for path in (*files, Path(ludus.data.records.__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _fault_class(row: Mapping[str, Any]) -> str:
+    """The kind of a fault. A row of another program need not have one."""
+    found = row.get("class")
+    return found if isinstance(found, str) else "unknown"
 
 
 def league_of(game: GameSpec, rules: LeagueRules, evaluation: EvaluationConfig, seed: int) -> League:
@@ -362,7 +368,7 @@ class RunFold:
     def _load(self) -> None:
         """Go on from the saved state, if it is whole, of this code and experiment, and of rows that the ledger has."""
         try:
-            content = (self._folder.path / FOLD_FILE).read_bytes()
+            content = read_file(self._folder.path / FOLD_FILE)
             if content[:16] != blake2b(content[16:], digest_size=16).digest():
                 return
             saved = msgspec.msgpack.decode(memoryview(content)[16:], type=SavedFold)
@@ -514,8 +520,8 @@ class RunFold:
         paths = [self._folder.metrics / f"{name}.jsonl" for name in ("faults", "train")]
         faults, rows = (read_metrics(path)[0] if path.exists() else [] for path in paths)
         return {
-            "faults": dict(Counter(row["class"] for row in faults)),
-            "restarts": dict(Counter(row["class"] for row in faults if "started again" in row["then"])),
+            "faults": dict(Counter(map(_fault_class, faults))),
+            "restarts": dict(Counter(_fault_class(row) for row in faults if "started again" in str(row.get("then")))),
             "latest": rows[-1] if rows else {},
         }
 

@@ -22,7 +22,7 @@ import msgspec
 
 from ludus.config import ConfigError, decode, encode
 from ludus.data.schedules import Speed
-from ludus.store.files import UNREADABLE, atomic_write
+from ludus.store.files import UNREADABLE, atomic_write, read_file
 from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
 from ludus.system.machine import install_command
 from ludus.system.process import PIPE, ChildProcess
@@ -193,7 +193,7 @@ class Positions:
         self._path = path
         self._positions: dict[str, int] = {}
         with suppress(FileNotFoundError, *UNREADABLE):
-            self._positions = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+            self._positions = msgspec.json.decode(read_file(path), type=dict[str, int])
 
     def __getitem__(self, output: str) -> int:
         return self._positions.get(output, 0)

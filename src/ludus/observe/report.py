@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from ludus.observe.view import RunView, ViewError
-from ludus.store.files import UNREADABLE, atomic_write
+from ludus.store.files import UNREADABLE, atomic_write, read_file
 from ludus.store.run_folder import RunFacts, RunFolder
 from ludus.system.text import without_logins
 
@@ -129,8 +129,8 @@ def _appendix(folder: RunFolder) -> str:
     lines = "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in rows.items())
     experiments = [("The experiment", msgspec.json.decode(facts.experiment))]
     for path in sorted(folder.path.glob("run.*.json")):
-        with suppress(*UNREADABLE):  # an old one that is damaged is not worth the report
-            before = msgspec.json.decode(path.read_bytes(), type=RunFacts)
+        with suppress(OSError, *UNREADABLE):  # an old one that is damaged is not worth the report
+            before = msgspec.json.decode(read_file(path), type=RunFacts)
             title = f"The experiment before change {path.stem.partition('.')[2]}"
             experiments.append((title, msgspec.json.decode(before.experiment)))
     whole = "\n".join(

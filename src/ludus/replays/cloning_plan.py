@@ -29,7 +29,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.lookup import find_experiment, open_run, parse_settings
 from ludus.replays.dataset import ReplayDataset
 from ludus.runtime.assemble import create_run, load_experiment, require_devices, require_metrics
-from ludus.store.files import UNREADABLE, atomic_write
+from ludus.store.files import UNREADABLE, atomic_write, read_file
 from ludus.store.run_folder import NewRun, RunFolder, RunFolderError
 from ludus.workers.config import LearnerConfig
 
@@ -128,7 +128,7 @@ class CloningFacts(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, folder: RunFolder) -> CloningFacts:
         try:
-            return msgspec.json.decode((folder.path / _FILE).read_bytes(), type=cls)
+            return msgspec.json.decode(read_file(folder.path / _FILE), type=cls)
         except FileNotFoundError:
             raise RunFolderError(f"{folder.path} was not cloned: it has no {_FILE}") from None
         except UNREADABLE as error:

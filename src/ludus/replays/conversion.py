@@ -41,6 +41,7 @@ from ludus.games.recording import game_version
 from ludus.replays.dataset_writer import SPARE_BYTES, DatasetWriter, write_dataset
 from ludus.replays.playback import PlaybackError, WatchedSeat, decisions_of_seat, play_replays, require_same_game
 from ludus.replays.replay_games import game_address, make_recorded_game
+from ludus.store.files import read_file
 
 SAMPLE_REPLAYS = 32
 """Replays with episodes from which the size of the dataset is estimated."""
@@ -136,7 +137,7 @@ def _game_of(files: Mapping[str, Path], trusted: GameSource | None, map_name: st
     wanted = None if trusted is None else game_address(trusted)[0]
     for name, path in files.items():
         try:
-            replay: Replay = decode_replay(path.read_bytes())
+            replay: Replay = decode_replay(read_file(path))
             if wanted not in (None, replay.game):
                 raise ValueError(f"it is of {replay.game}, not of {wanted}")
             maps.add(replay.map)
@@ -300,7 +301,7 @@ class ReplayEpisodes:
 
     def _prepare(self, name: str, wanted: EpisodeFilter) -> _Task | DecodedReplay:
         try:
-            replay = decode_replay(self._files[name].read_bytes())
+            replay = decode_replay(read_file(self._files[name]))
             source = self._source_of(replay)
             require_same_game(source.spec, replay)
             watched, dropped = self._chosen(name, replay, source, wanted)

@@ -19,6 +19,7 @@ from ludus.data.batch import Batch
 from ludus.data.replay import FORMAT, INDEX, Column, DatasetError, Index, as_read, start_name
 from ludus.data.specs import Entities, SeatKind, differences, kind_from_json, length_name
 from ludus.data.trees import Array, IntArray, Tree, under
+from ludus.store.files import open_file, read_file
 
 _LONG_ROW = 128
 """Bytes of a row from which on each window is copied as one piece. Shorter rows are gathered at once."""
@@ -307,7 +308,7 @@ def _copied(source: Array, pieces: list[tuple[int, int, int]]) -> Array:
 def read_index(folder: Path) -> Index:
     file = folder / INDEX
     try:
-        content = file.read_bytes()
+        content = read_file(file)
     except FileNotFoundError:
         raise DatasetError(f"{folder} is not a dataset: it has no {INDEX} (`ludus convert` makes one)") from None
     try:
@@ -332,7 +333,7 @@ def map_column(folder: Path, column: Column) -> Array:
         return np.zeros(shape, column.stored)
     path = folder / column.file
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if file.seek(0, 2) < column.num_bytes:
                 raise DatasetError(f"{path} is cut short: {file.tell()} bytes, should be {column.num_bytes}")
             mapped = mmap.mmap(file.fileno(), column.num_bytes, prot=mmap.PROT_READ)

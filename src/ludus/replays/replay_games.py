@@ -27,7 +27,7 @@ from ludus.games.recording import innermost, map_name
 from ludus.games.seat_rows import GameError
 from ludus.lookup import loading, parse_settings
 from ludus.replays.playback import PlaybackError, play_replays
-from ludus.store.files import atomic_write, clean_temporaries, locked, make_folder, safe_name
+from ludus.store.files import atomic_write, clean_temporaries, locked, make_folder, read_file, safe_name
 
 CHECKED = 4
 """Episodes that are played again to see whether the game can be replayed."""
@@ -92,10 +92,10 @@ def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> Gam
         raise ValueError(f"its options name another game than {replay.game}")
     own = trusted if trusted is not None and game_address(trusted)[0] == replay.game else None
     known = [entry.address for entry in list_games() if entry.library is None]
-    # With a colon, the name that a library is given may be the address of any code.
-    of_library = adapter is not None and ":" not in name and adapter.is_data(name, replay.options)
+    of_library = adapter is not None and adapter.is_data(name, replay.options)
     if not (own is not None or of_library or replay.game in known):
-        raise ValueError(f"it is of {replay.game}, which did not come with ludus: name it with --game if you trust it")
+        why = "which did not come with ludus" if adapter is None else "which names code, a program, a server or a file"
+        raise ValueError(f"it is of {replay.game}, {why}: name it with --game if you trust it")
     try:
         made = with_options(own if own is not None else resolve(replay.game), replay.options)
         _ = made.spec  # some games check their options only here
@@ -220,7 +220,7 @@ def require_replayable(source: GameSource, replay: Replay) -> None:
 def _require_same_options(path: Path, options: Mapping[str, Any]) -> None:
     """Games with other options must not count towards the wanted episodes."""
     try:
-        before = decode_replay(path.read_bytes()).options
+        before = decode_replay(read_file(path)).options
     except ReplayError:
         return  # the conversion skips it and names it
     now = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(options)))  # as a replay holds them

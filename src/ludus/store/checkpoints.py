@@ -16,7 +16,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from ludus.store.files import StoreError, atomic_write, clean_temporaries, make_folder, sync_folder
+from ludus.store.files import StoreError, atomic_write, clean_temporaries, make_folder, read_file, sync_folder
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -71,7 +71,7 @@ def encode_tensors(arrays: Arrays, metadata: Mapping[str, str] | None = None) ->
 
 def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
     """The arrays and metadata of a file. Never allocates more than the size of the file."""
-    return decode_tensors(path.read_bytes())
+    return decode_tensors(read_file(path))
 
 
 def decode_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:

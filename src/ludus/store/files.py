@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
 import shutil
+import stat
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 import msgspec
@@ -50,6 +53,27 @@ def atomic_write(path: Path, content: bytes, *, sync: bool = True, mode: int = 0
             sync_folder(path.parent)
     except OSError as error:
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file to read. A pipe, socket or device in a folder that somebody has sent would keep the reader
+    waiting for ever; it raises an `OSError` that names the file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(kind):
+            number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+            raise OSError(number, "cannot be read: it is not a regular file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a regular file."""
+    with open_file(path) as file:
+        return file.read()
 
 
 def make_folder(folder: Path) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from ludus.data.records import AnyEvent, ModelId, PlayerAdded, PlayerRemoved
 from ludus.store.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoints, read_checkpoint, serial
-from ludus.store.files import UNREADABLE, StoreError, sync_folder
+from ludus.store.files import UNREADABLE, StoreError, read_file, sync_folder
 from ludus.store.ledger import (
     NOT_ACCEPTED,
     PAGE_ROWS,
@@ -22,6 +22,7 @@ from ludus.store.ledger import (
     Ledger,
     LedgerError,
     free_name,
+    require_regular,
 )
 from ludus.store.model_pool import ModelPoolError, require_pinned
 from ludus.store.run_folder import RunFolder, read_metrics
@@ -102,6 +103,7 @@ class LedgerReading(msgspec.Struct, kw_only=True):
 
 def read_ledger(folder: RunFolder, apply: Callable[[AnyEvent], None]) -> LedgerReading:
     """Read as many rows as are whole and as `apply` accepts."""
+    require_regular(folder.ledger_path)
     reading = LedgerReading(frozen={})
     if not folder.ledger_path.exists():
         reading.damage = "it is gone"
@@ -136,7 +138,7 @@ def inspect_run(folder: RunFolder, reading: LedgerReading) -> Iterator[Part]:
     yield from _inspect_fit(folder, reading)
     yield _inspect_models(folder, reading)
     for path in sorted(folder.metrics.glob("*.jsonl")):
-        lines, records = path.read_bytes().count(b"\n"), len(read_metrics(path)[0])
+        lines, records = read_file(path).count(b"\n"), len(read_metrics(path)[0])
         lost = "" if records == lines else f", {lines - records:,} more cannot be read"
         yield Part(what=f"metrics/{path.name}", whole=not lost, here=f"{records:,} records{lost}")
 

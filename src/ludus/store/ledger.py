@@ -140,6 +140,7 @@ class Ledger:
         self._decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
         if read_only and not self.path.is_file():
             raise LedgerError(f"no ledger at {self.path}; has the run been started?")
+        require_regular(self.path)
         with self._named_errors():
             self._connection = self._connect()
             try:
@@ -549,6 +550,14 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def require_regular(path: Path) -> None:
+    """Raises `LedgerError` if a file of the ledger is a pipe or device: SQLite would wait for it."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        beside = Path(f"{path}{end}")
+        if beside.exists() and not beside.is_file():
+            raise LedgerError(f"{beside} cannot be read: it is not a regular file")
 
 
 def _open_uri(uri: str) -> sqlite3.Connection:

@@ -33,6 +33,7 @@ from ludus.store.files import (
     clean_temporaries,
     exclusive,
     make_folder,
+    read_file,
     safe_name,
     sync_folder,
 )
@@ -133,7 +134,7 @@ class ModelPool:
         """The bytes of the weights file, unchecked."""
         path = self._weights(model, variant)
         try:
-            return path.read_bytes()
+            return read_file(path)
         except FileNotFoundError as error:
             self.entry(model, variant)  # raises if it is unknown or was collected
             raise DamagedModel(f"weights of {model} are missing: there is no {path}") from error
@@ -175,7 +176,7 @@ class ModelPool:
             return self._latest(player)
         path = self._player_folder(player) / "tags" / safe_name(tag, "tag")
         try:
-            return msgspec.json.decode(path.read_bytes(), type=ModelId)
+            return msgspec.json.decode(read_file(path), type=ModelId)
         except FileNotFoundError:
             self._latest(player)  # an unknown player is the more useful error
             known = sorted(file.name for file in path.parent.glob("[!.]*"))
@@ -214,7 +215,7 @@ class ModelPool:
         for folder in sorted(path.parent for path in self.folder.glob("*/.lock")):
             with exclusive(folder / ".lock"):
                 models = sorted({entry.model for entry in self._entries_in(glob.escape(folder.name))})
-                tags = [path.read_bytes() for path in (folder / "tags").glob("[!.]*")]
+                tags = [read_file(path) for path in (folder / "tags").glob("[!.]*")]
                 tagged = [msgspec.json.decode(tag, type=ModelId) for tag in tags]
                 held = {*models[max(0, len(models) - keep_last) :], *referenced, *tagged}
                 for model in models:
@@ -296,7 +297,7 @@ class ModelPool:
     def _read_sidecar(self, path: Path, model: ModelId | None) -> ModelEntry | None:
         """The entry in a sidecar, None if there is no such file. If `model` is given, it must be its entry."""
         try:
-            entry = msgspec.json.decode(path.read_bytes(), type=ModelEntry)
+            entry = msgspec.json.decode(read_file(path), type=ModelEntry)
         except FileNotFoundError:
             return None
         except UNREADABLE as error:

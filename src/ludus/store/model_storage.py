@@ -19,7 +19,7 @@ import msgspec
 from ludus.data.checks import did_you_mean, require_in
 from ludus.data.records import ModelId
 from ludus.store.checkpoints import Arrays
-from ludus.store.files import UNREADABLE, StoreError, atomic_write, exclusive, make_folder
+from ludus.store.files import UNREADABLE, StoreError, atomic_write, exclusive, make_folder, read_file
 from ludus.store.model_pool import (
     LATEST,
     DamagedModel,
@@ -299,7 +299,7 @@ class ModelCache:
         entry = self.entry(model, variant)
         path = self._path(entry)
         try:
-            weights = checked_weights(path.read_bytes(), entry, str(path))
+            weights = checked_weights(read_file(path), entry, str(path))
             os.utime(path)
             self.hits += 1
             return weights

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ludus.data.records import AnyEdit, Order
-from ludus.store.files import UNREADABLE, StoreError, atomic_write, make_folder
+from ludus.store.files import UNREADABLE, StoreError, atomic_write, make_folder, open_file, read_file
 
 LOOK_EVERY_S = 0.3
 _KEEP_ANSWERS_S = 600.0
@@ -56,7 +56,7 @@ class Asked:
         """The answer, which is then removed; None while there is none."""
         path = self._path.with_suffix(_ANSWER)
         try:
-            answer = msgspec.json.decode(path.read_bytes(), type=EditAnswer)
+            answer = msgspec.json.decode(read_file(path), type=EditAnswer)
         except FileNotFoundError:
             return None
         path.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class RequestFolder:
             try:
                 if taken.stat().st_size > _MAX_BYTES:
                     raise ValueError(f"it has more than {_MAX_BYTES} bytes")
-                request = msgspec.json.decode(taken.read_bytes(), type=EditRequest)
+                request = msgspec.json.decode(read_file(taken), type=EditRequest)
             except (*UNREADABLE, ValueError, OSError) as error:
                 yield TakenRequest(taken, None, f"the request does not read: {error}")
                 continue
@@ -131,7 +131,7 @@ class RequestFolder:
 
 def _is_waited_for(request: Path) -> bool:
     """Whether the command that has written a request still holds its lock."""
-    with request.open("rb") as file:
+    with open_file(request) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:  # it does, or the file system has no locks
@@ -191,7 +191,7 @@ def run_lock(path: Path) -> Iterator[Holder]:
 def read_holder(path: Path) -> Holder | None:
     """The process that the lock file names, dead or alive."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Holder)
+        return msgspec.json.decode(read_file(path), type=Holder)
     except (FileNotFoundError, *UNREADABLE):
         return None  # released, or the holder has not written its name yet
 
@@ -293,6 +293,6 @@ def write_status(path: Path, status: RunStatus) -> None:
 def read_status(path: Path) -> RunStatus | None:
     """None if there is no status yet, or one of another version."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunStatus)
+        return msgspec.json.decode(read_file(path), type=RunStatus)
     except (FileNotFoundError, *UNREADABLE):
         return None

@@ -37,6 +37,8 @@ from ludus.store.files import (
     is_temporary,
     make_folder,
     new_stage,
+    open_file,
+    read_file,
     remove_stages,
     safe_name,
 )
@@ -167,7 +169,7 @@ class RunFolder:
         if not path.is_dir():
             raise RunFolderError(f"no run folder {path}{_nearest_runs(path.parent)}")
         try:
-            content = (path / _RUN_FILE).read_bytes()
+            content = read_file(path / _RUN_FILE)
         except FileNotFoundError:
             raise RunFolderError(f"{path} is not a run folder, it has no {_RUN_FILE}{_nearest_runs(path)}") from None
         try:
@@ -189,7 +191,7 @@ class RunFolder:
     def with_experiment(self, experiment: bytes | object) -> RunFolder:
         """Replace the experiment of the run. The old `run.json` is kept as `run.NUMBER.json`."""
         kept = sum(1 for _ in self.path.glob("run.*.json"))
-        _write_facts(self.path / f"run.{kept + 1}.json", (self.path / _RUN_FILE).read_bytes())
+        _write_facts(self.path / f"run.{kept + 1}.json", read_file(self.path / _RUN_FILE))
         facts = msgspec.structs.replace(self.facts, experiment=msgspec.Raw(_as_json(experiment)))
         _write_facts(self.path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
         return RunFolder(self.path, facts, self.trusted)
@@ -224,7 +226,7 @@ class RunFolder:
                     yield from ((text, self.ledger_path.name) for text in _texts(settings))
         for request in sorted(self.requests.glob("*.*")):
             with suppress(OSError, *UNREADABLE):
-                asked = msgspec.json.decode(request.read_bytes())
+                asked = msgspec.json.decode(read_file(request))
                 yield from ((text, f"{self.requests.name}/{request.name}") for text in _texts(asked))
 
     @staticmethod
@@ -479,6 +481,9 @@ class MetricsFile:
         except OSError as error:
             raise OSError(error.errno, f"cannot write: {error.strerror}", str(self.path)) from error
         if written != len(line):
+            end = self._file.tell()
+            if end == os.fstat(self._file.fileno()).st_size:  # nobody else has written since
+                self._file.truncate(end - (written or 0))  # what fitted would stay as a damaged line
             raise OSError(errno.ENOSPC, f"cannot write: {os.strerror(errno.ENOSPC)}", str(self.path))
 
     def close(self) -> None:
@@ -500,7 +505,7 @@ class MetricsFile:
 
 def read_metrics(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     """The records from byte `offset` on, and the offset after the last complete line."""
-    with Path(path).open("rb") as file:
+    with open_file(Path(path)) as file:
         file.seek(offset)
         content = file.read()
     whole = content[: content.rfind(b"\n") + 1]

@@ -52,6 +52,8 @@ class MadeUpDocuments(RunView):
 
 
 def read_replay(name: str) -> dict[str, Any]:
+    if name == "foreign.replay":
+        raise ValueError("it is of \x1b[2Jgame")
     if name != "game.replay":
         raise ValueError(f"there is no {name!r}")
     return {"steps": []}
@@ -191,6 +193,8 @@ def test_recorded_games_are_read_by_who_can() -> None:
         assert json.loads(ask(server, "/replays/game.replay").text) == {"steps": []}
         missing = ask(server, "/replays/..%2F..%2Fetc")
         assert missing.status == 404
+        foreign = ask(server, "/replays/foreign.replay")
+        assert (foreign.status, foreign.text) == (404, "it is of \N{REPLACEMENT CHARACTER}[2Jgame")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])

@@ -19,7 +19,8 @@ from ludus.observe.web import page_server as security
 from ludus.observe.web.page_server import PageAccess, PageGuard, PageServer, UnsafeAddressError, known_names
 
 TOKEN = "0123456789abcdef"
-STRANGERS = ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "", "192.168.1.7")
+STRANGERS = ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "", "192.168.1.7",
+             "127.0.0.1:80.evil.example", "[::1].evil.example", "[::1]:80.evil.example")  # fmt: skip
 
 
 async def answer(request: Request) -> Response:
@@ -234,6 +235,8 @@ def test_a_long_head_and_a_long_body_are_refused(page: PageServer) -> None:
     mine = f"127.0.0.1:{page.port}"
     own = {"Host": mine, "Origin": f"http://{mine}", "Content_Type": "application/json"}
     assert ask(page, "/", "POST", " " * (security.MOST_BYTES + 1), **own).status == 413
+    for path in ("/" + "x" * 20_000, "/?" + "x" * 20_000):  # a whole head that arrives at once
+        assert ask(page, path).status == 431
     with half_request(page, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 40_000) as long:
         assert long.recv(1000).startswith(b"HTTP/1.1 400")
 

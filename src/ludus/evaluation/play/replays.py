@@ -21,6 +21,7 @@ from ludus.games.pictures import pictured, written_score
 from ludus.games.recording import innermost
 from ludus.replays.playback import PlaybackError, ReplayedTable, require_same_game
 from ludus.replays.replay_games import make_recorded_game
+from ludus.store.files import read_file
 
 if TYPE_CHECKING:
     from ludus.store.run_folder import RunFolder
@@ -112,7 +113,7 @@ def replay_reader(folder: RunFolder, *, trusted: bool = False) -> Callable[[str]
     @lru_cache(maxsize=KEPT)
     def read(path: Path, _changed: int) -> dict[str, Any]:
         try:
-            replay = decode_replay(path.read_bytes())
+            replay = decode_replay(read_file(path))
             if not trusted and replay.game not in built_in():
                 raise ValueError(f"it is of {replay.game}: --trust plays it with the code that the run names")
             source = make_recorded_game(replay, trusted=own_game() if trusted else None)

@@ -28,6 +28,7 @@ from starlette.routing import Route
 
 from ludus.observe.view import RunView, ViewError
 from ludus.observe.web.page_server import file_route
+from ludus.system.text import printable
 
 STATIC = Path(__file__).parent / "static"
 LOOK_EVERY_S = 2.0
@@ -138,7 +139,7 @@ class Dashboard:
         try:
             content, tag = await run_in_threadpool(make)
         except ViewError as error:
-            return PlainTextResponse(str(error), 404)
+            return PlainTextResponse(printable(str(error)), 404)
         tag = f'"{tag}"'
         headers = {"etag": tag, "cache-control": "no-cache"}
         if request.headers.get("if-none-match") == tag:
@@ -158,15 +159,15 @@ class Dashboard:
         try:
             return Response(await run_in_threadpool(make), media_type="application/json")
         except ViewError as error:
-            return PlainTextResponse(str(error), 404)
+            return PlainTextResponse(printable(str(error)), 404)
         except ValueError as error:
-            return PlainTextResponse(str(error), 400)
+            return PlainTextResponse(printable(str(error)), 400)
 
     async def _replay(self, request: Request) -> Response:
         try:
             return JSONResponse(await run_in_threadpool(self._read_replay, request.path_params["name"]))
         except (ValueError, OSError) as error:
-            return PlainTextResponse(str(error), 404)
+            return PlainTextResponse(printable(str(error)), 404)
 
     async def _events(self, _: Request) -> Response:
         return StreamingResponse(self._stream(), media_type="text/event-stream")

@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable
@@ -41,6 +42,7 @@ _HEAD_BYTES = 16_384
 _CONNECTION = "ludus connection"
 """Where the state of a request has its connection."""
 _READS = ("GET", "HEAD")
+_HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 HEADERS = {
     # No script but our own files: a name that looks like a script stays a name.
@@ -143,6 +145,8 @@ class PageGuard:
 
     async def _refusal(self, request: Request) -> Response | None:
         headers = request.headers
+        if _head_bytes(request) > _HEAD_BYTES:  # uvicorn limits only heads that arrive in pieces
+            return _closing(f"more than {_HEAD_BYTES} bytes before the body", 431)
         if not self._access.knows(headers.get("host", "")):
             return PlainTextResponse(f"{headers.get('host', '')!r} is no name of this server", 421)
         if not _from_this_page(headers):
@@ -196,6 +200,11 @@ async def _body(request: Request) -> bytes | Response:
     except ClientDisconnect:
         return _closing("the request has ended early", 400)
     return bytes(sent)
+
+
+def _head_bytes(request: Request) -> int:
+    line = len(request.scope.get("raw_path") or request.scope["path"]) + len(request.scope["query_string"])
+    return line + sum(len(name) + len(value) for name, value in request.headers.raw)
 
 
 def _closing(text: str, status: int) -> Response:
@@ -274,11 +283,10 @@ def _own_names() -> frozenset[str]:
 
 
 def _host_of(header: str) -> str:
-    """The name in NAME, NAME:PORT, [ADDRESS]:PORT or a bare address."""
+    """The name in NAME, NAME:PORT, [ADDRESS]:PORT or a bare address; anything else is returned as it is."""
     header = header.strip().lower()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header if header.count(":") > 1 else header.partition(":")[0]
+    found = _HOST.fullmatch(header)
+    return header if found is None else found[1] or found[2]
 
 
 def _is_address(name: str) -> bool:
