@@ -30,9 +30,10 @@ def test_a_signal_ends_a_run_in_good_order(tmp_path: Path, number: signal.Signal
     assert training.returncode == 130, err
     assert json.loads(out.splitlines()[-1])["end"] == "interrupted"
     check_nothing_left(path, left)
-    check_run(path)
+    league = check_run(path)
     checkpoint = RunFolder.open(path).checkpoints(CHECKPOINT).load_latest()
     assert checkpoint is not None
+    assert league.standings["main"].decisions == checkpoint.step
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:

@@ -110,6 +110,25 @@ def crash(path: Path, experiment: Experiment, steps: int) -> None:
         training.run()
 
 
+def test_a_stop_in_good_order_leaves_the_decisions_of_the_checkpoint_in_the_ledger(tmp_path: Path) -> None:
+    """The learner steps last: the controller would hear of its latest update in the next round."""
+    path, updates = tmp_path / "run", 0
+
+    def stopping(worker: Worker, step: Callable[[], Progress]) -> Progress:
+        nonlocal updates
+        progress = step()
+        updates += bool(progress.count) and worker.name == "learner"
+        if updates == 3:
+            raise StopTraining("enough")
+        return progress
+
+    with closing(on_device(path, replace(league(), middleware=(stopping,)))) as training:
+        assert training.run() == "enough"
+        learned = training.learner.decisions
+    told = {event.player: event.decisions for event in check_ledger(path) if isinstance(event, LearnerProgress)}
+    assert sum(told.values()) == learned > 0
+
+
 def test_kills_leave_the_ledger_in_order_and_lose_nothing_that_it_holds(tmp_path: Path) -> None:
     experiment, path = league(), tmp_path / "run"
     before: list[Any] = []

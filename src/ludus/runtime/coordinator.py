@@ -508,8 +508,11 @@ class Coordinator(Generic[W]):
         self._learner_failures = 0
 
     def _end(self, reason: str, *, clean: bool) -> None:
-        """Save, and void the open matches unless their tables are saved."""
+        """Save, and void the open matches unless their tables are saved. Workers that save no tables may have learned
+        since the controller last heard of them: the ledger gets the decisions that the checkpoint has."""
         self.save(clean=clean, patience_s=self._written.supervision.stop_within_s if self._stopped() else None)
+        if self.workers.can_save and not self.workers.saves_tables:
+            self.controller.record_progress()
         self._void_open(reason)
 
     def _void_open(self, reason: str) -> None:

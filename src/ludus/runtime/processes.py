@@ -260,7 +260,7 @@ class ProcessWorkers:
     @property
     def can_save(self) -> bool:
         """Checkpoints have all players; one whose learner is being started again would be waited for."""
-        return self.learner.is_ready
+        return self.group.learner is not None and self.learner.is_ready
 
     def save(self, num_events: int, chain: str, *, clean: bool, patience_s: float | None) -> None:
         """The learner writes the checkpoint. Without one (a run stopped while it started again) the latest

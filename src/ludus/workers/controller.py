@@ -218,11 +218,9 @@ class Controller:
 
     def step(self) -> Progress:
         """Record the learners' progress, which it consumes as counters; freeze and reset players that are due."""
-        progress = {player: self._learner.report(player) for player in self.league.standings}
-        news = [event for player, event in progress.items() if not self._is_known(player, event)]
+        news = self.record_progress()
         if not news:
             return IDLE
-        self._note_progress(news)
         # Chosen by this progress: a snapshot may report newer progress, and no player is judged twice by the same.
         takeovers = due_takeovers(self.league, {event.player for event in news})
         for snapshot in self.league.due_snapshots():
@@ -233,6 +231,13 @@ class Controller:
         for takeover in takeovers:
             self._take_over(takeover)
         return Progress(count=len(news))
+
+    def record_progress(self) -> list[LearnerProgress]:
+        """Record what the learners have reported and the ledger does not have yet; returns that."""
+        progress = {player: self._learner.report(player) for player in self.league.standings}
+        news = [event for player, event in progress.items() if not self._is_known(player, event)]
+        self._note_progress(news)
+        return news
 
     def freeze_all(self) -> None:
         """Freeze every player that has learned since its last snapshot or reset, at the end of training."""
