@@ -32,6 +32,7 @@ from ludus.league.matchmaking import PFSP
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.runtime.rounds import FINISHED, STOPPED
+from ludus.store.run_folder import read_metrics
 from ludus.workers.worker import IDLE, Progress, StopTraining, Worker
 
 
@@ -156,6 +157,18 @@ def test_a_longer_budget_goes_on_with_the_same_matches(tmp_path: Path) -> None:
     assert after.facts["main"]["incarnation"] == 0
     assert after.facts["main"]["decisions"] >= experiment.budget
     assert not any(isinstance(event, MatchVoid) for event in check_ledger(tmp_path))
+
+
+def test_a_longer_budget_does_not_begin_with_what_was_played_during_the_final_evaluation(tmp_path: Path) -> None:
+    experiment = EXPERIMENTS["connect_four"]
+    evaluation = replace(experiment.evaluation, episodes=200)
+    experiment = replace(experiment, evaluation=evaluation)
+    run_whole(tmp_path, replace(experiment, budget=120))
+    run_whole(tmp_path, experiment)
+    learned = [row["decisions"] for row in read_metrics(tmp_path / "metrics" / "train.jsonl")[0]]
+    sizes = [now - before for before, now in itertools.pairwise([0, *learned])]
+    assert len(sizes) > 3
+    assert max(sizes) < 2 * experiment.learner.batch_size
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

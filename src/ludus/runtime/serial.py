@@ -115,7 +115,11 @@ class SerialWorkers:
         if self.paused:
             time.sleep(LOOK_EVERY_S)
             return ()
-        workers: Sequence[Worker] = (self.learner, self._controller, self.actor) if training else (self.actor,)
+        if not training:
+            step_in_turn((self.actor,), self._experiment.middleware, finished)
+            self.learner.discard()  # a larger budget shall not begin with all of this as one batch
+            return ()
+        workers: Sequence[Worker] = (self.learner, self._controller, self.actor)
         batches = self.learner.batches
         done = step_in_turn(workers, self._experiment.middleware, finished)
         if self.learner.batches == batches:  # middleware may add statistics without a batch
