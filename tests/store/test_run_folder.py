@@ -331,6 +331,19 @@ def test_a_holder_elsewhere_is_shown_but_the_kernel_decides(run: RunFolder) -> N
         assert run.holder() == own
 
 
+def test_a_lock_file_that_is_removed_lets_nobody_in(run: RunFolder) -> None:
+    process = start_locker(run)
+    try:
+        (run.path / "lock.json").unlink()
+        with pytest.raises(RunLocked, match=f"run {run.path} is being trained by another process"), run.lock():
+            pass
+        assert not (run.path / "lock.json").exists()
+    finally:
+        end(process)
+    with run.lock() as own:
+        assert run.holder() == own
+
+
 def test_a_forked_child_does_not_keep_the_lock(run: RunFolder) -> None:
     code = (
         "import os, sys, time; from ludus.store.run_folder import RunFolder\n"

@@ -171,17 +171,32 @@ class Holder(msgspec.Struct, frozen=True):
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[Holder]:
-    """Hold the lock in file `path`. Raises `RunLocked` with the holder if it is taken."""
+    """Hold the lock in file `path`, and that of its folder, which stays when the file is removed. Raises `RunLocked`
+    with the holder if either is taken."""
     own = Holder.current()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    with _open_lock(path.parent, os.O_RDONLY | os.O_DIRECTORY) as folder:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunLocked(_refusal(path, read_holder(path))) from None
+        except OSError:  # NFS locks no folders; the file is locked all the same
+            pass
+        with _open_lock(path, os.O_RDWR | os.O_CREAT) as descriptor:
+            _take(descriptor, path, own)
+            try:
+                yield own
+            finally:
+                if descriptor in _open_locks:
+                    os.ftruncate(descriptor, 0)
+
+
+@contextmanager
+def _open_lock(path: Path, flags: int) -> Iterator[int]:
+    """A descriptor whose copies are closed in forked children."""
+    descriptor = os.open(path, flags, 0o666)
     _open_locks.add(descriptor)
     try:
-        _take(descriptor, path, own)
-        try:
-            yield own
-        finally:
-            if descriptor in _open_locks:
-                os.ftruncate(descriptor, 0)
+        yield descriptor
     finally:
         if descriptor in _open_locks:
             _open_locks.remove(descriptor)
