@@ -9,20 +9,22 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import TINY, Ludus, exit_code
 from invariants import check_run
-from tiny_runs import faults_of, tiny
+from tiny_runs import BATCH, create, faults_of, tiny
 
 from ludus.config import encode
 from ludus.data.records import LearnerProgress, LossAccepted, ModelId
-from ludus.runtime.assemble import CHECKPOINT, load_state
+from ludus.runtime.assemble import CHECKPOINT, load_experiment, load_state
 from ludus.runtime.coordinator import Training
 from ludus.runtime.recovery import require_whole
+from ludus.runtime.rounds import FINISHED
 from ludus.runtime.start import training_of
 from ludus.store.files import StoreError
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import RunFolder, read_metrics
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -222,3 +224,29 @@ def test_models_of_another_run_are_not_taken_for_its_own(run: Path, ludus: Ludus
     assert "no readable weights" in " ".join(out.split())
     told = [row["reason"] for row in faults_of(run) if row["class"] == "damaged_model"]
     assert any("they are of another run" in reason for reason in told), told
+
+
+def test_metrics_that_are_removed_while_a_run_trains_are_written_again_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+    create(path, tiny(runtime="serial"))
+    folder = RunFolder.open(path)
+    before: list[dict[str, Any]] = []
+
+    def remove(training: Training) -> None:
+        if not before and training.numbers()["decisions"] >= 4 * BATCH:
+            before.extend(read_metrics(folder.metrics / "train.jsonl")[0])
+            shutil.rmtree(folder.metrics)
+
+    with folder.lock(), training_of(load_experiment(folder), folder, num_actors=1, address=None) as training:
+        assert training.run(remove) == FINISHED
+    shown = capsys.readouterr().err
+    rows = read_metrics(folder.metrics / "train.jsonl")[0]
+    assert rows[: len(before)] == before
+    assert rows[-1]["decisions"] >= tiny().budget
+    told = [(row["class"], row["reason"]) for row in faults_of(path)]
+    for name in ("faults.jsonl", "train.jsonl"):
+        reason = f"{folder.metrics / name} was removed while the run was using it"
+        assert ("disk", reason) in told
+        assert f"{reason}; it was written again" in shown

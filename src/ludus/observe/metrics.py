@@ -83,8 +83,8 @@ class RunMetrics:
         self, folder: RunFolder, outputs: Sequence[MetricsOutput] = (), tell: Callable[[str], None] = _tell
     ) -> None:
         """`tell` gets a line for every output that stops or goes on working."""
-        self._file = MetricsFile(folder.metrics / TRAIN)
-        self._tell = tell
+        self.file = MetricsFile(folder.metrics / TRAIN)
+        self.tell = tell
         self.lost = 0
         """Rows that could not be written."""
         self._speed = Speed()
@@ -94,17 +94,17 @@ class RunMetrics:
         speed = self._speed.note(row["decisions"])
         of_late = {} if speed is None else {"decisions_per_s": speed}
         try:
-            self._file.append({"time": round(time.time(), 3), **row, **of_late})
+            self.file.append({"time": round(time.time(), 3), **row, **of_late})
         except OSError as error:  # curves are not worth a training
             self.lost += 1
             if self.lost == 1:
-                self._tell(f"metrics: {error}; training goes on, and rows that cannot be written are left out")
+                self.tell(f"metrics: {error}; training goes on, and rows that cannot be written are left out")
         if self._sender is not None:
             self._sender.look()
 
     def close(self) -> None:
         """Waits for the outputs to have it all, but not for ever."""
-        self._file.close()
+        self.file.close()
         if self._sender is not None:
             self._sender.close()
 

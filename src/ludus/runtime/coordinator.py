@@ -173,7 +173,7 @@ class Coordinator(Generic[W]):
         self._save_next = 0.0
         """When the next checkpoint is due by time (monotonic)."""
         self._looked = time.monotonic()
-        """When the ledger was last seen at its place."""
+        """When the ledger and the metrics were last looked for at their places."""
         self._accepted: LossAccepted | None = None
         self.notices: list[str] = []
         """What whoever starts the run has to know: what was lost, and what is used instead."""
@@ -434,7 +434,7 @@ class Coordinator(Generic[W]):
                 )
             if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
                 break
-        self._ledger.require_in_place()  # it may have gone since the last look
+        self._look()  # something may have gone since the last time
         self._end(TIME_LIMIT if reason == TIME_LIMIT else "stopped", clean=True)
         if reason == FINISHED:
             self._require_results()
@@ -458,14 +458,20 @@ class Coordinator(Generic[W]):
                 raise StopTraining(TIME_LIMIT)
             self._note(self.workers.run_round(finished, training=training))
             if time.monotonic() - self._looked >= LOOK_EVERY_S:
-                self._ledger.require_in_place()
-                self._looked = time.monotonic()
+                self._look()
             self._take_requests()
             self._status.publish()
             if watch is not None:
                 watch(self)
 
         return run_rounds(one_round, finished=finished, stopped=self._stopped)
+
+    def _look(self) -> None:
+        """Look whether the files that are open here are still at their places."""
+        self._ledger.require_in_place()
+        for text in self.faults.restore(self._metrics.file):
+            self._metrics.tell(f"metrics: {text}")
+        self._looked = time.monotonic()
 
     def _note(self, updates: Sequence[Update]) -> None:
         """Write updates into the metrics, and a checkpoint if it is time."""

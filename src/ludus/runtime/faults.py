@@ -71,6 +71,7 @@ class FaultLog:
         self._file = MetricsFile(path)
         self.counts: Counter[str] = Counter()
         """Since this start, by kind."""
+        self._unrestored: set[Path] = set()
 
     def note(
         self, fault: Fault, worker: str, then: str, *, pid: int | None = None, matches: Sequence[int] = ()
@@ -97,6 +98,25 @@ class FaultLog:
                 self.note(Fault("damaged_model", event.reason), event.player, "absent until its weights can be read")
             else:
                 self.note(Fault("model_returned", "its weights can be read again"), event.player, "plays again")
+
+    def restore(self, *others: MetricsFile) -> list[str]:
+        """Write this file and others again if they were removed; notes and returns what was lost and done. What cannot
+        be written again is told once."""
+        told = []
+        for file in (self._file, *others):
+            then = "it was written again, with its rows"
+            try:
+                if not file.restore():
+                    continue
+            except OSError as error:
+                if file.path in self._unrestored:
+                    continue
+                self._unrestored.add(file.path)
+                then = f"it cannot be written again: {error}"
+            fault = Fault("disk", f"{file.path} was removed while the run was using it")
+            self.note(fault, "controller", then)
+            told.append(f"{fault.reason}; {then}")
+        return told
 
     def close(self) -> None:
         self._file.close()

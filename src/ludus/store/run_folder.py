@@ -486,6 +486,20 @@ class MetricsFile:
                 self._file.truncate(end - (written or 0))  # what fitted would stay as a damaged line
             raise OSError(errno.ENOSPC, f"cannot write: {os.strerror(errno.ENOSPC)}", str(self.path))
 
+    def restore(self) -> bool:
+        """If the file was removed while it is open here, write it again with all its rows; says whether it was. A file
+        that lies in its place by now gets the rows from now on."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.path.stat(), os.fstat(self._file.fileno())):
+                return False
+        self.path.parent.mkdir(exist_ok=True)
+        removed, self._file = self._file, self.path.open("ab+", buffering=0)
+        with removed:
+            if self._file.tell() == 0:
+                removed.seek(0)
+                shutil.copyfileobj(removed, self._file)
+        return True
+
     def close(self) -> None:
         self._file.close()
 
