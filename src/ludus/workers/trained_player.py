@@ -192,9 +192,11 @@ class TrainedPlayer:
         if not (torch.isfinite(values).all() and torch.isfinite(unrolled.log_prob[valid]).all()):
             return "its outputs are not finite"
         if any(_differ(shown[valid]) for shown in batch.observation.values()):
-            first = batch.value is not None and _differ(batch.value[valid])
-            before, self._distinguishes[kind] = self._distinguishes.get(kind, first), _differ(values)
-            if before and not self._distinguishes[kind]:
+            # Values that differ may come from several versions of a network that distinguishes nothing. And a sound one
+            # that distinguished the positions of the last batch may not distinguish those of this one.
+            recorded = batch.value is not None and _differ(batch.value[valid])
+            before, self._distinguishes[kind] = self._distinguishes.get(kind, recorded), _differ(values)
+            if before and recorded and not self._distinguishes[kind]:
                 return f"it gives every position the value {float(values.flatten()[0]):.3g}, which it did not before"
         return None
 
