@@ -36,7 +36,7 @@ def test_engines_with_the_same_seed_train_the_same() -> None:
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", r"ignore:The \.grad attribute")  # of the compiler
 def test_all_but_the_rules_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(engine: Engine, function: Any) -> Any:
         return torch.compile(function, dynamic=False, backend="aot_eager")
@@ -60,7 +60,6 @@ IN_CI = [pytest.param(runtime, marks=pytest.mark.ci) for runtime in ("device", "
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:os.fork")  # JAX warns of every fork; ours run another program at once
 @pytest.mark.parametrize("runtime", [*IN_CI, "serial"])
 def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path, runtime: str) -> None:
     given = {

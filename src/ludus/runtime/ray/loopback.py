@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ludus.runtime.ray.connection import LOOPBACK_ONLY, SHORT, START_SECONDS, START_WAIT, TemporaryHome
@@ -96,8 +97,11 @@ class LoopbackCluster:
 
 def keep_nodes(home: str) -> None:
     """The program."""
+    from ray._common.utils import get_ray_address_file
     from ray.cluster_utils import Cluster
 
+    # Ray writes the address of the head node there, wherever its temporary folder is.
+    Path(get_ray_address_file(None)).parent.mkdir(parents=True, exist_ok=True)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Ray prints is no answer
     cluster = Cluster()
