@@ -36,20 +36,20 @@ def test_engines_with_the_same_seed_train_the_same() -> None:
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", r"ignore:The \.grad attribute")  # of the compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
 def test_all_but_the_rules_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(engine: Engine, function: Any) -> Any:
         return torch.compile(function, dynamic=False, backend="aot_eager")
 
     torch._dynamo.utils.counters.clear()
-    monkeypatch.setattr("engines.MODEL", ActorCritic(hidden=(16,), activation="relu"))  # tanh has a way for CPUs only
+    model = ActorCritic(hidden=(16,), activation="relu")  # tanh has a way for CPUs only
     monkeypatch.setattr(Engine, "_compiled", compiled)
-    engine = new_engine("pgx:tic_tac_toe", learners=2, tables=64, batch=128, minibatch=64)
+    engine = new_engine("pgx:tic_tac_toe", learners=2, tables=64, batch=128, minibatch=64, model=model)
     engine.iterate(0.0)
     monkeypatch.setattr(Engine, "_compiled", lambda engine, function: function)
     breaks = list(torch._dynamo.utils.counters["graph_break"])
     torch._dynamo.reset()
-    plain = new_engine("pgx:tic_tac_toe", learners=2, tables=64, batch=128, minibatch=64)
+    plain = new_engine("pgx:tic_tac_toe", learners=2, tables=64, batch=128, minibatch=64, model=model)
     plain.iterate(0.0)
     torch.testing.assert_close(engine.weights, plain.weights, atol=2e-4, rtol=0.0)
     assert len(breaks) == 1, breaks
