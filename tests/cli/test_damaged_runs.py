@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from command_line import Ludus
 
+from ludus.observe.league_fold import read_league
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
+from ludus.workers.player_cache import resolve_player
 
 ROW = 40
 
@@ -88,6 +90,25 @@ def test_the_doctor_says_what_is_whole(run: Path, ludus: Ludus) -> None:
     code, out, _ = ludus("doctor", str(run))
     assert code == 1
     assert f"ludus doctor {run} --repair" in out
+
+
+def test_a_tag_that_was_edited_is_named_and_not_played(run: Path, ludus: Ludus) -> None:
+    """`main@best` is what the evaluations say, in `league`, in `eval` and after a resume."""
+    best = json.loads(ludus("league", str(run), "--json").out)["tags"]["main"]["best"]["player"]
+    models = RunFolder.open(run).models
+    right = models.resolve("main@best")
+    wrong = next(entry.model for entry in models.entries() if entry.model.player == "main" and entry.model != right)
+    models.tag("best", wrong)
+    code, out, _ = ludus("doctor", str(run), "--json")
+    assert code == 1
+    [told] = [part for part in json.loads(out)["parts"] if not part["whole"]]
+    assert told["what"] == "tag main@best"
+    assert told["here"].startswith(f"it says {wrong}; the evaluations say {right} ({best})")
+    folder = RunFolder.open(run)
+    league = read_league(folder)[0]
+    with folder.ledger(read_only=True) as ledger:
+        ledger.fold(league.apply)
+    assert resolve_player(league, folder.models, "main@best")[0] == right
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import platform
 import re
 import resource
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -23,12 +23,14 @@ from rich.markup import escape
 
 from ludus.cli.options import json_option
 from ludus.config import ConfigError
-from ludus.data.records import AnyEvent
+from ludus.league.league import League
+from ludus.league.summary import best_snapshot
 from ludus.lookup import open_run
 from ludus.observe.league_fold import read_league
 from ludus.observe.run_state import gpus
 from ludus.observe.terminal import new_console, new_table
 from ludus.store.inspection import LedgerReading, Part, inspect_run, read_ledger, repair_ledger
+from ludus.store.model_pool import BEST, ModelPoolError
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.system.machine import FEW_FILES, control_group, install_command, installed_version, memory_info, usable_cores
 
@@ -230,13 +232,13 @@ def doctor_command(run: str | None, repair: bool, as_json: bool) -> int:
 
 def _examine(folder: RunFolder, *, repair: bool, as_json: bool) -> int:
     """Show the parts of a run, and repair its ledger."""
-    reading, done = read_ledger(folder, _folding(folder)), ""
+    (reading, league), done = _read(folder), ""
     if repair and (reading.damage is not None or reading.unchained):
         with folder.lock():
-            reading = read_ledger(folder, _folding(folder))
+            reading, _ = _read(folder)
             done = _repair(folder, reading)
-            reading = read_ledger(folder, _folding(folder))
-    parts = list(inspect_run(folder, reading))
+            reading, league = _read(folder)
+    parts = [*inspect_run(folder, reading), *_wrong_tags(folder, None if reading.damage else league)]
     whole = all(part.whole for part in parts)
     if as_json:
         click.echo(json.dumps({"run": str(folder.path), "whole": whole, "repaired": done, "parts": to_builtins(parts)}))
@@ -251,12 +253,28 @@ def _examine(folder: RunFolder, *, repair: bool, as_json: bool) -> int:
     return 0 if whole else 1
 
 
-def _folding(folder: RunFolder) -> Callable[[AnyEvent], None]:
-    """What checks the events of a run: its league, unless it is code of its own."""
+def _read(folder: RunFolder) -> tuple[LedgerReading, League | None]:
+    """The ledger, whose events are checked by the run's league, unless that is code of its own."""
     try:
-        return read_league(folder)[0].apply
+        league = read_league(folder)[0]
     except (RunFolderError, KeyError):
-        return lambda event: None
+        return read_ledger(folder, lambda event: None), None
+    return read_ledger(folder, league.apply), league
+
+
+def _wrong_tags(folder: RunFolder, league: League | None) -> Iterator[Part]:
+    """Tags that name another snapshot than the evaluations of the ledger do. A run that goes on moves them now."""
+    if league is None or folder.holder() is not None:
+        return
+    for player in league.standings:
+        best = best_snapshot(league, player)
+        try:
+            tagged = str(folder.models.resolve(f"{player}@{BEST}"))
+        except ModelPoolError as error:
+            tagged = str(error)
+        if best is not None and tagged != league.players[best].model:
+            here = f"it says {tagged}; the evaluations say {league.players[best].model} ({best}), which is played"
+            yield Part(what=f"tag {player}@{BEST}", whole=False, here=here)
 
 
 def _repair(folder: RunFolder, reading: LedgerReading) -> str:

@@ -14,10 +14,11 @@ from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, Tree, allocate
 from ludus.games.game import Bot
 from ludus.league.league import League
+from ludus.league.summary import best_snapshot
 from ludus.models.network_policy import can_stack
 from ludus.models.policy import Policy, architecture_digest, load_weights, uses_convolutions
 from ludus.models.tensors import round_up_rows
-from ludus.store.model_pool import ModelPool, UnknownModel, Variant
+from ludus.store.model_pool import BEST, ModelPool, UnknownModel, Variant
 
 
 class WeightStore(Protocol):
@@ -230,7 +231,12 @@ def is_model_name(text: str) -> bool:
 
 def resolve_player(league: League, pool: ModelPool, text: str) -> tuple[ModelId, Variant]:
     """The model and variant meant by `main.3` (a snapshot), `main@best`, `main@latest`, `main` (the newest snapshot) or
-    `main:0:12`: what a snapshot pins, else live weights. Raises `UnknownModel` with the nearest name."""
+    `main:0:12`: what a snapshot pins, else live weights. Raises `UnknownModel` with the nearest name.
+
+    The best snapshot is the one that the evaluations of the league say, whatever the file of its tag says."""
+    learning, at, tag = text.rpartition("@")
+    if at and tag == BEST and learning in league.standings:
+        text = best_snapshot(league, learning) or text
     player = league.players.get(text)
     if player is not None and player.scripted:
         raise UnknownModel(f"player {text!r} is a bot and has no model")
