@@ -83,7 +83,7 @@ def inject(bench: Bench, row: Row, number: int, kept: Path) -> dict[str, Any]:
     except Exception:
         told |= {"outcome": BROKEN, "why": traceback.format_exc()[-1500:]}
     for folder in bench.discard():
-        if told["outcome"] == BROKEN:
+        if told["outcome"] == BROKEN and folder.is_dir():  # a disk of its own may be gone with the injection
             shutil.copytree(folder, kept / seed.replace("/", "-") / folder.name, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
     return {**told, "s": round(time.monotonic() - start, 1), "at": round(time.time()), "commit": commit()}

@@ -103,8 +103,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def _end_with_harness() -> None:
-    """Have the kernel end a run with the harness, however that ends: nothing is to train on for nobody."""
+    """Have the kernel end a run with the harness, however that ends: nothing is to train on for nobody. A shell starts
+    what it puts into the background with SIGINT ignored, which children inherit; a run in the foreground hears it."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Subject:
