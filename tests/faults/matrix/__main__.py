@@ -33,7 +33,7 @@ from types import FrameType
 from typing import Any
 
 from matrix import check, inputs
-from matrix.rows import EVERYWHERE, Row, all_rows
+from matrix.rows import DEVICE, EVERYWHERE, Row, all_rows
 from matrix.subject import PATIENCE, SELF_PLAY, Bench, Broken, NoStart, NotHere
 
 ROOT = Path(__file__).parents[3]
@@ -228,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=1, metavar="N", help="injections of each row")
     parser.add_argument("--rows", default="", help="numbers, as in 1,4,9; default: all")
-    parser.add_argument("--runtime", default="local", choices=EVERYWHERE)
+    parser.add_argument("--runtime", default="local", choices=(*EVERYWHERE, DEVICE))
     parser.add_argument("--minutes", type=float, default=math.inf, help="no injection begins after so long")
     parser.add_argument("--state", type=Path, default=STATE, help="folder of what was done so far")
     parser.add_argument("--again", nargs=3, metavar=("ROW", "RUNTIME", "NUMBER"))
@@ -256,7 +256,7 @@ def main() -> None:
             held = run_rows(state, mine, chosen.runtime, chosen.times, work, until)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    report(state, EVERYWHERE, keep=True)
+    report(state, (*EVERYWHERE, DEVICE), keep=True)
     sys.exit(not held)
 
 

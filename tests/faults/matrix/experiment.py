@@ -33,6 +33,7 @@ from ludus import (
 )
 from ludus.algorithms.algorithm import Loss
 from ludus.data.addresses import load_address
+from ludus.games import Kuhn
 from ludus.games.isolation.isolated import Isolation
 from ludus.league.payoff import PayoffRules
 from ludus.workers.messages import ReportResult
@@ -173,3 +174,18 @@ def isolated() -> Experiment:
     """The game runs in a process of its own, which may take so much memory."""
     patient = replace(plain().supervision, hung_after_s=60.0)  # longer than a game may take to start
     return plain(isolation=Isolation(step_seconds=10.0, memory_mb=300.0), supervision=patient)
+
+
+def plain_on_device(**changes: Any) -> Experiment:
+    """For the device runtime: game and algorithm as they are, since it takes no orders, in batches of `BATCH`."""
+    described = plain()
+    actor = ActorConfig(num_tables=BATCH // 10, episodes_per_table=8, unroll_length=10)
+    learner = replace(described.learner, minibatch_size=BATCH)
+    described = replace(
+        described, game=Kuhn(), algorithm=PPO(), middleware=(), actor=actor, learner=learner, actors=None
+    )
+    return replace(described, **changes)
+
+
+def resetting_on_device() -> Experiment:
+    return plain_on_device(league=resetting().league)

@@ -39,7 +39,7 @@ class NotHere(Exception):  # noqa: N818
     """This fault cannot be injected here, for the reason that is told."""
 
 
-PATIENCE = {"local": 1.0, "ray": 3.0}
+PATIENCE = {"local": 1.0, "ray": 3.0, "device": 1.0}
 """By runtime, a factor of these limits: each process of Ray has to start as well."""
 
 
@@ -135,7 +135,8 @@ class Subject:
         """The first start and every later one are the same command, as in a batch job."""
         where = ["--run", str(self.run), "--runtime", self.runtime, "--json", "--resume-or-start"]
         chosen = [word for setting in self.settings for word in ("--set", setting)]
-        return [*LUDUS, "train", f"{HERE / 'experiment.py'}:{self.experiment}", *where, *chosen]
+        name = f"{self.experiment}_on_device" if self.runtime == "device" else self.experiment
+        return [*LUDUS, "train", f"{HERE / 'experiment.py'}:{name}", *where, *chosen]
 
     def environment(self, **more: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAULT_")}
