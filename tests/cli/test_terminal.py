@@ -134,3 +134,13 @@ def test_the_pace_of_rare_steps_is_taken_over_several() -> None:
     pace = Pace(0.0, 0)
     seen = [pace(float(second), 1000 * (second // 100)) for second in range(1, 1000)]
     assert seen[-1] == pytest.approx(10, rel=0.4)
+
+
+def test_settings_of_a_recipe_begin_lines_of_their_own(tmp_path: Path) -> None:
+    terminal = Terminal(columns=80, rows=400)
+    with running(terminal, tmp_path, "recipes", "kuhn") as listing:
+        terminal.until(lambda: any(line.startswith("actors=") for line in terminal.lines))
+        assert listing.wait(timeout=60) == 0
+    begun = [line for line in terminal.lines if line and not line.startswith(("    ", "ludus recipes is loading"))]
+    assert [line for line in begun if "=" not in line.partition(" ")[0]] == []
+    assert all(len(line) <= 80 for line in terminal.lines)

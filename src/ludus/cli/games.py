@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from rich.markup import escape
+from rich.padding import Padding
 from rich.text import Text
 
 import ludus.recipes
@@ -163,8 +164,12 @@ def recipes_command(recipe: str | None, as_json: bool) -> None:
         return
     for row in rows:
         mark = "(live) " if row["live"] else ""
-        line = Text.assemble(f"{row['path']}={row['value']}", (f"  # {mark}{row['meaning']}", "dim"))
-        console.print(line, soft_wrap=not console.is_terminal)
+        setting, meaning = f"{row['path']}={row['value']}", f"# {mark}{' '.join(row['meaning'].split())}"
+        if not console.is_terminal or len(setting) + 2 + len(meaning) <= console.width:
+            console.print(Text.assemble(setting, (f"  {meaning}", "dim")), soft_wrap=True)
+        else:  # below it, so that every setting begins a line and none is broken
+            console.print(Text(setting), soft_wrap=True)
+            console.print(Padding(Text(meaning, "dim"), (0, 0, 0, 4)))
 
 
 def shown(value: Any) -> str:

@@ -92,6 +92,24 @@ class EndSignals:
         self.ended.set()
 
 
+LOADING_TOLD_AFTER_S = 0.5
+
+
+@contextmanager
+def _told_if_slow(text: str) -> Iterator[None]:
+    """Tell a person at a terminal what is going on, if it takes long: loading PyTorch can take seconds."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    timer = threading.Timer(LOADING_TOLD_AFTER_S, click.echo, [text], {"err": True})
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
 class LazyCommands(click.Group):
     """Imports a command's file on demand, so that `ludus games` never loads torch."""
 
@@ -101,7 +119,8 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             ctx.fail(f"unknown command {cmd_name!r}{did_you_mean(cmd_name, COMMANDS, 'see --help')}")
-        module = importlib.import_module(f"ludus.cli.{FILES.get(cmd_name, cmd_name)}")
+        with _told_if_slow(f"ludus {cmd_name} is loading ..."):
+            module = importlib.import_module(f"ludus.cli.{FILES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 

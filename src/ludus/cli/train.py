@@ -14,6 +14,7 @@ from ludus.cli.main import INTERRUPTED, OUT_OF_TIME
 from ludus.cli.options import COUNT, address_option, code_trust_option, json_option, set_option
 from ludus.cli.train_view import UNREAD, TrainView, style_of
 from ludus.config import ConfigError
+from ludus.evaluation.play.house import is_playable
 from ludus.experiment import Experiment
 from ludus.league.summary import elo_of, summarise
 from ludus.lookup import open_run, parse_settings
@@ -30,7 +31,7 @@ from ludus.runtime.processes import default_actors
 from ludus.services.endpoints import ServiceError
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder, RunFolderError
-from ludus.system.machine import usable_cores
+from ludus.system.machine import program, usable_cores
 from ludus.training import DEFAULT, Plan, require_same_experiment
 from ludus.workers.worker import Diverged, TrainingFailed
 
@@ -105,10 +106,10 @@ def train_command(
     console = new_console()
     style = style_of(as_json=as_json, quiet=quiet)
     shown = style in ("live", "lines")
-    again = "ludus train --resume"
+    again = f"{program()} train --resume"
     try:
         with plan.open(sys.argv) as (folder, described):
-            again = f"ludus train --run {folder.path} --resume"
+            again = f"{program()} train --run {folder.path} --resume"
             if shown:
                 _show_start(plan, folder, described, console)
             with plan.start(folder, described) as training:
@@ -215,12 +216,14 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool, 
     decisions, updates = (int(training.numbers()[name]) for name in ("decisions", "updates"))
     if not budget_told and updates and decisions // updates > training.experiment.budget:
         console.print(_below_an_update(training.experiment, decisions // updates), soft_wrap=True)
+    ludus = program()
     lines = [
         f"{reason} after {decisions:,} decisions: {path}",
-        f"go on:    ludus train --run {path} --resume{more}",
-        f"look:     ludus league {path}",
-        f"watch:    ludus watch {path}",
-        f"measure:  ludus eval {path}",
-        f"report:   ludus report {path}",
+        f"go on:    {ludus} train --run {path} --resume{more}",
+        f"look:     {ludus} league {path}",
+        f"watch:    {ludus} watch {path}",
+        *([f"play:     {ludus} play {path}"] if is_playable(training.experiment.game) else []),
+        f"measure:  {ludus} eval {path}",
+        f"report:   {ludus} report {path}",
     ]
     console.print(*lines, sep="\n", soft_wrap=True)  # so that a command can be copied whole

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -106,3 +108,15 @@ def install_command(extra: str) -> str:
     if (clone / "pyproject.toml").is_file():
         return f"pip install -e '{clone}[{extra}]'"
     return f"pip install 'ludus-league[{extra}]'"
+
+
+def program() -> str:
+    """What to type for `ludus` in this terminal: its path, where the shell would not find this one."""
+    mine = Path(sys.argv[0])
+    if mine.name != "ludus" or not mine.is_file():
+        return "ludus"
+    found = shutil.which("ludus")
+    if found is not None and Path(found).samefile(mine):
+        return "ludus"
+    below = mine.resolve().is_relative_to(Path.cwd())
+    return shlex.quote(str(mine.resolve().relative_to(Path.cwd()) if below else mine.resolve()))

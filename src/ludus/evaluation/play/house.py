@@ -141,6 +141,14 @@ def require_playable(source: GameSource) -> None:
         raise GameError(f"{spec.name} cannot be played by a person: a decision there is more than one choice")
 
 
+def is_playable(source: GameSource) -> bool:
+    try:
+        require_playable(source)
+    except GameError:
+        return False
+    return True
+
+
 class PersonsGame:
     """One game from its start until it is recorded."""
 
