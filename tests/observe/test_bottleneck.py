@@ -63,3 +63,15 @@ def test_a_busy_buffer_worker_that_the_learner_waits_for() -> None:
     assert found.what == "buffer"
     assert "buffer worker is busy 93%" in found.why
     assert "learner.recompute_lag" in found.advice
+
+
+def test_the_advice_is_for_this_machine_and_this_run() -> None:
+    """No GPU that is not there, and not fewer actors than one."""
+    learner, inference = ((0.2, 0.1, 0.1, 0.6), 0.05), ((0.2, 0.6, 0.2, 0.0), 0.5)
+    for shares in (learner, inference):
+        assert "cuda" not in found(*shares).advice
+        assert "inference=worker" not in found(*shares).advice
+    assert "learner.device=cuda" in found(*learner, idle_gpu=True).advice
+    assert "actor.inference=worker" in found(*inference, idle_gpu=True).advice
+    assert "fewer actors" in found(*learner, num_actors=2).advice
+    assert "fewer actors" not in found(*learner, num_actors=1).advice

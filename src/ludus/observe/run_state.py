@@ -239,9 +239,11 @@ def find_bottleneck(
     schedule: str,
     central: bool,
     run: str,
+    idle_gpu: bool = False,
 ) -> Bottleneck | None:
     """`actors` (mean of all), `learner`, `buffer` (of a buffer worker): shares of their time, by what it went
-    into; None: nothing is known. `central`: a policy worker decides for the actors."""
+    into; None: nothing is known. `central`: a policy worker decides for the actors. `idle_gpu`: the machine has a GPU
+    that this run does not use."""
     if not actors or not learner:
         return None
     held, idle = actors["waiting"], learner["waiting"]
@@ -262,11 +264,12 @@ def find_bottleneck(
         )
         return Bottleneck(what="buffer", why=f"{waits}: they take turns", advice=advice)
     if held > idle:
+        gpu = "learner.device=cuda, " if idle_gpu else ""
+        fewer = "; fewer actors would leave it more of the cores" if num_actors > 1 else ""
         return Bottleneck(
             what="learner",
             why=waits,
-            advice="learner.device=cuda, fewer learner.epochs, a larger learner.minibatch_size, or more "
-            "learner.ranks; fewer actors would leave it more of the cores",
+            advice=f"{gpu}fewer learner.epochs, a larger learner.minibatch_size, or more learner.ranks{fewer}",
         )
     if max(held, idle) < BOTH_BUSY:
         waits += ": all are busy, the cores are the limit"
@@ -282,5 +285,5 @@ def find_bottleneck(
         why=spent,
         advice=f"`ludus scale {run} actors={num_actors + 1}`, if cores are free, or a smaller model"
         if central
-        else "more actor.num_tables (larger calls), actor.inference=worker (with a GPU), or a smaller model",
+        else f"more actor.num_tables (larger calls){', actor.inference=worker' * idle_gpu}, or a smaller model",
     )

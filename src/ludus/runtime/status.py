@@ -23,9 +23,12 @@ from ludus.runtime.shared_parts import ACTOR_TIMES, BUFFER_TIMES, LEARNER_TIMES
 from ludus.runtime.supervisor import WorkerGroup
 from ludus.store.run_control import PUBLISH_EVERY_S, Bottleneck, RunStatus, WorkerStatus, write_status
 from ludus.store.run_folder import RunFolder
+from ludus.system.machine import visible_gpus
 
 STATES = {FINISHED: "finished", INTERRUPTED: "stopped"}
 """States by the reason of the end; other reasons are states themselves."""
+MEASURED_S = 5.0
+"""Shares of a shorter time say nothing about what holds a run up."""
 
 
 class Watched(Protocol):
@@ -119,11 +122,14 @@ class WorkerGroupStatus:
         self._folder = folder
         self._moments: deque[_Moment] = deque()
         self._node = socket.gethostname()
+        self._idle_gpu = experiment.learner.device == "cpu" and bool(visible_gpus())
 
     def look(self) -> tuple[list[WorkerStatus], Bottleneck | None]:
         self._remember()
         workers = list(self._workers())
         actors = [one.shares for one in workers if one.name.startswith("actor-") and one.shares]
+        if self._passed.at < MEASURED_S:
+            return workers, None
         bottleneck = find_bottleneck(
             {kind: float(np.mean([one[kind] for one in actors])) for kind in ACTOR_TIMES} if actors else {},
             _busiest([one.shares for one in workers if one.name.startswith(LEARNER) and one.shares]),
@@ -132,6 +138,7 @@ class WorkerGroupStatus:
             schedule=self._experiment.learner.schedule,
             central=self._experiment.actor.inference == "worker",
             run=str(self._folder.path),
+            idle_gpu=self._idle_gpu,
         )
         return workers, bottleneck
 
