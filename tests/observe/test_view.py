@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from planted_runs import BOTTLENECK, WORKERS, plant, status_of, write_metrics
 
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, PlayerAdded
 from ludus.observe import view as view_module
-from ludus.observe.documents import MetricsTable, thinned
+from ludus.observe.documents import MetricsTable, Series, thinned
 from ludus.observe.league_fold import Counts
 from ludus.observe.league_page import MatchFilter
 from ludus.observe.overview import concerns_of_matches, concerns_of_metrics
+from ludus.observe.strength import WIDE_ELO, RatedLine, Strength, YardstickLine, verdict_of
 from ludus.observe.view import RunView, ViewError
 from ludus.store.run_control import write_status
 from ludus.store.run_folder import RunFolder
@@ -74,10 +76,69 @@ def test_the_league_has_the_numbers_of_ludus_league(run: RunFolder) -> None:
     )
 
 
+def test_strength_follows_from_the_numbers_of_the_league(run: RunFolder) -> None:
+    expected, strength = league_json(run), plain(shown(run), "strength")
+    elo = {one["id"]: one["elo"] for one in expected["players"]}
+    best = expected["tags"][strength["player"]]["best"]["player"]
+    assert strength["best"] == best
+    assert strength["best_elo"] == pytest.approx(elo[best], abs=0.06)
+    assert strength["bots"] == {
+        one["id"]: pytest.approx(one["elo"], abs=0.06)
+        for one in expected["players"]
+        if one["role"] == "scripted" and one["elo"] is not None
+    }
+    [line] = [one for one in strength["ratings"] if one["name"] == strength["player"]]
+    snapshots = [one for one in expected["players"] if one["parent"] == strength["player"] and one["elo"] is not None]
+    narrow = [one for one in snapshots if one["elo_interval"][1] - one["elo_interval"][0] <= 2 * WIDE_ELO]
+    assert line["x"] == [one["decisions"] for one in narrow]
+    assert line["y"] == [pytest.approx(one["elo"], abs=1e-3) for one in narrow]
+    assert best in strength["verdict"][0]
+
+
+def strength(*yardsticks: tuple[str, float], y: Sequence[float] = (), **more: Any) -> Strength:
+    lines = [
+        YardstickLine(player=name, win_rate=rate, low=rate - 0.04, high=rate + 0.04, games=500)
+        for name, rate in yardsticks
+    ]
+    rated = RatedLine(name="main", x=[1e6 * place for place in range(len(y))], y=[*y], error=[10.0] * len(y))
+    parts = {"verdict": [], "player": "main", "best": "main.9", "best_elo": 0.0, "rating_unit": "Elo", "bots": {}}
+    return Strength(**{**parts, "ratings": [rated], "win_rates": [], "exploitability": [], "yardsticks": lines, **more})
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (strength(("alpha_beta_2", 0.87)), "main.9 beats alpha_beta_2 in 87% (83% to 91%) of games."),
+        (
+            strength(("alpha_beta_4", 0.42), ("random", 0.97)),
+            "main.9 wins only 42% (38% to 46%) of games against alpha_beta_4; it beats random.",
+        ),
+        (
+            strength(("alpha_beta_4", 0.48), y=(0, 50, 100, 150, 190, 250)),
+            "main.9 is level with alpha_beta_4: it wins 48% (44% to 52%) of games. "
+            "main gained 60 ± 14 Elo over the last 1M decisions.",
+        ),
+        (
+            strength(("random", 0.97), y=(0, 50, 100, 150, 190, 195)),
+            "main.9 beats random in 97% (93% to 101%) of games. "
+            "No change that can be told from noise over the last 1M decisions (+5 ± 14 Elo).",
+        ),
+        (
+            strength(("random", 0.9), exploitability=[Series(name="main", x=[1, 2], y=[0.5, 0.34])]),
+            "main.9 beats random in 90% (86% to 94%) of games. "
+            "Its NashConv is 0.34: what best responses gain, summed over the seats.",
+        ),
+        (strength(best=None), "No evaluation has ended yet: how strong it is will be known after the first one."),
+    ],
+)
+def test_the_verdict_says_how_strong_it_is(made: Strength, told: str) -> None:
+    assert " ".join(verdict_of(made, {})) == told
+
+
 def test_every_document_is_there_and_none_has_a_nan(run: RunFolder) -> None:
     view = shown(run)
     names = view.names()
-    assert names[:5] == ["overview", "league", "history", "top", "matches"]
+    assert names[:6] == ["overview", "strength", "league", "history", "top", "matches"]
     assert {"player/main", "player/main.2", "player/random"} <= set(names)
     for name in names:
         json.loads(view.encoded(name)[0], parse_constant=pytest.fail)

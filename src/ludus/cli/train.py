@@ -22,6 +22,7 @@ from ludus.observe.documents import MetricsTable
 from ludus.observe.lost_matches import LossCount
 from ludus.observe.metrics import TRAIN
 from ludus.observe.overview import concerns_of_metrics, concerns_of_ratings
+from ludus.observe.strength import strength_page
 from ludus.observe.terminal import league_table, new_console
 from ludus.runtime import rounds
 from ludus.runtime.assemble import exact_report, num_learners
@@ -204,6 +205,7 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool, 
             console.print(f"  {value:.4f}  {what}")
     metrics = MetricsTable(training.folder.metrics / TRAIN)
     metrics.follow()
+    console.print(*strength_page(league, summary, metrics).verdict, markup=False, highlight=False, soft_wrap=True)
     snapshots = {player: league.candidates.history_of(player) for player in league.standings}
     concerns = [
         *concerns_of_metrics(metrics, [*snapshots], str(training.folder.path), training.experiment.budget),

@@ -70,6 +70,12 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     left_by: str
     """budget or time limit"""
     up_s: float | None
+    trained_s: float | None
+    """Seconds of training over all its starts; None until that is measured."""
+    mean_per_s: float | None
+    """Decisions per second of them."""
+    cpu_s: float | None
+    """Seconds of CPU of the last start, with all its processes, once it has ended."""
     episodes: int
     restarts: int
     matches: Counts
@@ -139,6 +145,8 @@ class MatchLine(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_episode: float | None
     reason: str
     """The reason that the match is void."""
+    left_open: bool
+    """It is void because the run was stopped or changed, not because something failed."""
     replay: str | None
     """A file with it, if it was recorded."""
 

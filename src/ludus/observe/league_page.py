@@ -30,6 +30,7 @@ from ludus.observe.documents import (
     thinned,
 )
 from ludus.observe.league_fold import ListedMatch, RatingPoint, RunFold
+from ludus.observe.lost_matches import NO_FAULT
 from ludus.observe.metric_names import find_metric
 from ludus.store.ledger import Ledger
 
@@ -296,6 +297,7 @@ def _line(ledger: Ledger, match_id: int, replay: str | None) -> MatchLine | None
         losses=sum(pair.losses for pair in first) if first else None,
         steps_per_episode=None if result is None else result.steps / result.episodes,
         reason=end.reason if isinstance(end, MatchVoid) else "",
+        left_open=isinstance(end, MatchVoid) and end.reason in NO_FAULT,
         replay=replay,
     )
 

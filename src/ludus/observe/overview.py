@@ -22,6 +22,8 @@ from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder
 
 MOST_LEARNERS_IN_CURVES = 8
+LONGEST_UPDATE_S = 600.0
+"""More time between two rows of metrics is a pause."""
 _CURVES = ("decisions_per_s",)
 _PLAYER_CURVES = ("episode_score", "entropy", "lag", "value_loss")
 
@@ -51,7 +53,7 @@ def overview(
     ended = status is None or status.state in ENDED
     decisions = status.decisions if status else int(metrics.latest("decisions", glance.decisions))
     left, by = (None, "") if status is None or ended else _time_left(status, now)
-    counts = glance.counts
+    trained, counts = _trained(metrics), glance.counts
     if not counts.issued and status is not None:
         counts = Counts(issued=status.matches, finished=status.matches)
     return Overview(
@@ -65,10 +67,13 @@ def overview(
         silent_s=0.0 if status is None else silence(status, now),
         decisions=decisions,
         budget=status.budget if status else int(experiment.get("budget", 0)),
-        decisions_per_s=None if status is None or ended else status.decisions_per_s,
+        decisions_per_s=None if status is None or ended else status.decisions_per_s or None,
         time_left_s=left,
         left_by=by,
         up_s=None if status is None else (status.time if ended else now) - status.started,
+        trained_s=trained,
+        mean_per_s=decisions / trained if trained else None,
+        cpu_s=status.cpu_s if status and ended else None,
         episodes=status.episodes if status else int(metrics.latest("episodes", 0)),
         restarts=status.restarts if status else 0,
         matches=counts,
@@ -100,6 +105,14 @@ def _time_left(status: RunStatus, now: float) -> tuple[float | None, str]:
         return limit, "time limit"
     budget = max(0, status.budget - status.decisions) / status.decisions_per_s
     return (budget, "budget") if budget < limit else (limit, "time limit")
+
+
+def _trained(metrics: MetricsTable) -> float | None:
+    """Seconds between the rows of metrics, without the pauses between two starts."""
+    times = metrics.column("time")
+    steps = np.diff(times[np.isfinite(times)])
+    total = float(steps[(steps > 0) & (steps < LONGEST_UPDATE_S)].sum())
+    return total if total > 0 else None
 
 
 def _learner(metrics: MetricsTable, status: RunStatus | None, standing: Standing) -> LearnerLine:

@@ -24,13 +24,15 @@ from ludus.observe.overview import (
     overview,
 )
 from ludus.observe.run_state import ENDED, GpuWatch, UseMeter, look_at_run, state_without_status
+from ludus.observe.strength import strength_page
 from ludus.store.files import StoreError
 from ludus.store.ledger import DamagedLedger
 from ludus.store.run_control import RunStatus
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.system.text import without_logins
 
-OVERVIEW, LEAGUE, HISTORY, TOP, MATCHES, PLAYER = "overview", "league", "history", "top", "matches", "player/"
+OVERVIEW, STRENGTH, LEAGUE, HISTORY, TOP, MATCHES = "overview", "strength", "league", "history", "top", "matches"
+PLAYER = "player/"
 PACE = 100.0
 """A document is made again only after so many times as long as it took: looking on must not cost."""
 
@@ -128,7 +130,7 @@ class RunView:
         with self._back:
             fold = self._fold
             players = [] if fold is None else [f"{PLAYER}{player}" for player in fold.league.candidates]
-        return [OVERVIEW, LEAGUE, HISTORY, TOP, MATCHES, *players]
+        return [OVERVIEW, STRENGTH, LEAGUE, HISTORY, TOP, MATCHES, *players]
 
     def document(self, name: str) -> msgspec.Struct:
         """As of the last refresh; ViewError if there is none."""
@@ -140,6 +142,9 @@ class RunView:
                 )  # fmt: skip
         with self._back:
             fold = self._require_league()
+            if name == STRENGTH:
+                with self._front:
+                    return strength_page(fold.league, fold.summary(), self._metrics)
             if name == LEAGUE:
                 return league_page(fold, fold.summary(), str(self._experiment.get("name", "")))
             if name == HISTORY:
@@ -179,7 +184,7 @@ class RunView:
             version = self._version(name)
             if made is None or (made.version != version and time.monotonic() >= made.due):
                 began = time.monotonic()
-                if name in (LEAGUE, HISTORY, TOP, MATCHES):
+                if name in (STRENGTH, LEAGUE, HISTORY, TOP, MATCHES):
                     self._missing[name] = version
                 content = _encoded(self.document(name))
                 self._missing.pop(name, None)

@@ -7,6 +7,8 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -63,6 +65,8 @@ class StatusWriter:
         self._orders = orders
         self._look = look
         self._service_status = service_status
+        self._node = socket.gethostname()
+        self._cpu = CpuTime()
         self._started = time.time()
         self._written = -PUBLISH_EVERY_S
         self._speed = Speed()
@@ -88,7 +92,7 @@ class StatusWriter:
             experiment=experiment.name,
             trial=experiment.trial,
             runtime=experiment.runtime,
-            node=socket.gethostname(),
+            node=self._node,
             pid=os.getpid(),
             started=self._started,
             time_limit_h=experiment.time_limit_h,
@@ -101,8 +105,30 @@ class StatusWriter:
             restarts=int(numbers.get("restarts", 0)),
             workers=tuple(workers),
             bottleneck=bottleneck,
+            cpu_s=self._cpu.look(workers, self._node),
         )
         write_status(self._training.folder.status, status)
+
+
+class CpuTime:
+    """Seconds of CPU of this process and its workers. What a worker did since the last look is not in it."""
+
+    def __init__(self) -> None:
+        self._workers: dict[int, float] = {}
+        self._known = True
+
+    def look(self, workers: Sequence[WorkerStatus], node: str) -> float | None:
+        """None where it cannot be known: workers of other machines, or a system without /proc."""
+        for one in workers:
+            if one.pid is None:
+                continue
+            self._known &= one.node == node
+            with suppress(OSError):
+                fields = Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()
+                self._workers[one.pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+            self._known &= one.pid in self._workers
+        own = os.times()
+        return own.user + own.system + sum(self._workers.values()) if self._known else None
 
 
 class _Moment(NamedTuple):

@@ -297,6 +297,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     workers: tuple[WorkerStatus, ...] = ()
     bottleneck: Bottleneck | None = None  # None until enough was measured
+    cpu_s: float | None = None  # CPU time of all processes, if it is known
 
 
 def write_status(path: Path, status: RunStatus) -> None:

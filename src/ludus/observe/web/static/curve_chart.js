@@ -7,7 +7,8 @@ import { lineStyle } from "./palette.js";
 
 const HEIGHT = 220;
 
-// A chart that `show` draws: curves are [{name, x, y, error}] with the same x; `error` is a half-width, optional.
+// A chart that `show` draws: curves are [{name, x, y, error, level}] with the same x. `error`, optional: a half-width;
+// `level`: a value that stays, drawn as a thin line.
 export class CurveChart {
   constructor({ label, unit = "", xLabel = "decisions", range = null, height = HEIGHT }) {
     this.label = label;
@@ -75,12 +76,12 @@ export class CurveChart {
     shown.forEach((curve, number) => {
       const { colour, dash } = lineStyle(curve.style ?? number);
       const isShown = !this.hidden.has(curve.name);
-      const alone = curve.y.filter(isKnown).length < 3;
+      const alone = !curve.level && curve.y.filter(isKnown).length < 3;
       series.push({
         label: curve.name,
         stroke: colour,
-        width: 2,
-        dash,
+        width: curve.level ? 1 : 2,
+        dash: curve.level ? [4, 4] : dash,
         show: isShown,
         spanGaps: true,
         points: { show: alone, size: 6, fill: colour },
@@ -91,7 +92,7 @@ export class CurveChart {
         const fill = `${colour}30`;
         bands.push({ series: [columns.length, columns.length + 1], fill });
         for (const sign of [1, -1]) {
-          series.push({ show: isShown, stroke: "transparent", points: { show: false } });
+          series.push({ show: isShown, stroke: "transparent", spanGaps: true, points: { show: false } });
           columns.push(
             curve.y.map((value, at) =>
               isKnown(value) && isKnown(curve.error[at]) ? value + sign * curve.error[at] : null,
@@ -116,7 +117,14 @@ export class CurveChart {
         cursor: { y: false, drag: { x: true, y: false } },
         scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
         axes: [
-          { ...axis, values: (_, values) => values.map(short), size: 28 },
+          {
+            ...axis,
+            values: (_, values) => values.map(short),
+            size: 28,
+            label: this.xLabel,
+            labelSize: 18,
+            labelFont: "12px system-ui, sans-serif",
+          },
           {
             ...axis,
             values: (_, values) => values.map(short),
@@ -141,7 +149,7 @@ export class CurveChart {
         const { colour, dash } = lineStyle(curve.style ?? number);
         const value = make("span", { class: "value" }, short(last(curve.y)));
         this.values.set(curve.name, [curve, value]);
-        const mark = make("i", { class: dash.length ? "dashed" : "" });
+        const mark = make("i", { class: dash.length || curve.level ? "dashed" : "" });
         mark.style.borderTopColor = colour;
         return make(
           "li",

@@ -4,8 +4,8 @@ import { make } from "./dom.js";
 import { percent, short } from "./numbers.js";
 import { heat, heatColour, inkOn } from "./palette.js";
 
-const WIDEST = 900;
-const LARGEST = 44;
+const WIDEST = 1250;
+const LARGEST = 64;
 const WITH_TEXT = 30; // pixels of a cell in which a number can be read
 const WITH_NAMES = 11;
 const NAMES_WIDTH = 110;

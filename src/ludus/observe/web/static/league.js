@@ -4,10 +4,12 @@ import { CurveChart } from "./curve_chart.js";
 import { choice, make, makeSvg, panel, playerLink, whisker, withWeights } from "./dom.js";
 import { HeatMap } from "./heat_map.js";
 import { LineageTree } from "./lineage_tree.js";
-import { elo, percent, roleScore, short, whole } from "./numbers.js";
+import { elo, percent, roleScore, short, UNKNOWN, whole } from "./numbers.js";
 import { SortableTable } from "./sortable_table.js";
 
 const MOST_OPPONENTS = 12;
+const MOST_BOTS = 5;
+const WIDE_ELO = 200; // half an interval from which on a rating says nothing yet
 
 export function create(element, { source, fail }) {
   let league = null;
@@ -15,61 +17,65 @@ export function create(element, { source, fail }) {
   let order = "rating";
   let scale = null;
 
-  const table = new SortableTable({
-    caption: "Players of the league",
-    sortBy: "Elo",
-    columns: [
-      { title: "player", cell: (one) => named(one), key: (one) => one.id },
-      { title: "role", cell: (one) => one.role, key: (one) => one.role, wide: true },
-      { title: "Elo", cell: (one) => elo(one.elo), key: (one) => one.elo, number: true, apart: (one) => rankedWith(one) },
-      { title: "95 % interval", cell: (one) => errorBar(one, scale) },
-      {
-        title: "games",
-        cell: (one) => whole(one.games),
-        key: (one) => one.games,
-        number: true,
-        wide: true,
-        hint: "after old ones have faded",
-      },
-      {
-        title: "Nash",
-        cell: (one) => (one.equilibrium ? percent(one.equilibrium, 1) : ""),
-        key: (one) => one.equilibrium,
-        number: true,
-        hint: "share of the mixture that no other snapshot beats",
-      },
-      {
-        title: "trained on",
-        cell: (one) => short(one.decisions),
-        key: (one) => one.decisions,
-        number: true,
-        wide: true,
-      },
-      {
-        title: "score",
-        cell: (one) => (one.score === null ? "" : `${short(one.score[0])} ± ${short(1.96 * one.score[1])}`),
-        key: (one) => one.score?.[0] ?? null,
-        number: true,
-        wide: true,
-        when: (rows) => rows.some((one) => one.score !== null),
-      },
-      {
-        title: "by role",
-        cell: (one) =>
-          make(
-            "dl",
-            { class: "roles" },
-            ...one.roles.flatMap((role) => {
-              const { score, lead } = roleScore(role);
-              return [make("dt", {}, role.role), make("dd", {}, lead ? `${score} (${lead})` : score)];
-            }),
-          ),
-        key: (one) => (one.roles.length ? one.roles.reduce((sum, role) => sum + (role.lead ?? 0), 0) : null),
-        hint: "mean score, and in brackets its lead over what its opponents got in that role in the same matches",
-        when: (rows) => rows.some((one) => one.roles.length),
-      },
-    ],
-  });
+  const columns = [
+    { title: "player", cell: (one) => named(one), key: (one) => one.id },
+    { title: "role", cell: (one) => one.role, key: (one) => one.role, wide: true },
+    {
+      title: "Elo",
+      cell: (one) => (isNarrow(one) ? elo(one.elo) : UNKNOWN),
+      key: (one) => (isNarrow(one) ? one.elo : null),
+      number: true,
+      apart: (one) => rankedWith(one),
+      hint: "shown once its interval is below ±200",
+    },
+    { title: "95 % interval", cell: (one) => errorBar(one, scale) },
+    {
+      title: "games",
+      cell: (one) => whole(one.games),
+      key: (one) => one.games,
+      number: true,
+      wide: true,
+      hint: "after old ones have faded",
+    },
+    {
+      title: "Nash",
+      cell: (one) => (one.equilibrium ? percent(one.equilibrium, 1) : ""),
+      key: (one) => one.equilibrium,
+      number: true,
+      hint: "share of the mixture that no other snapshot beats",
+    },
+    {
+      title: "trained on",
+      cell: (one) => short(one.decisions),
+      key: (one) => one.decisions,
+      number: true,
+      wide: true,
+    },
+    {
+      title: "score",
+      cell: (one) => (one.score === null ? "" : `${short(one.score[0])} ± ${short(1.96 * one.score[1])}`),
+      key: (one) => one.score?.[0] ?? null,
+      number: true,
+      wide: true,
+      when: (rows) => rows.some((one) => one.score !== null),
+    },
+    {
+      title: "by role",
+      cell: (one) =>
+        make(
+          "dl",
+          { class: "roles" },
+          ...one.roles.flatMap((role) => {
+            const { score, lead } = roleScore(role);
+            return [make("dt", {}, role.role), make("dd", {}, lead ? `${score} (${lead})` : score)];
+          }),
+        ),
+      key: (one) => (one.roles.length ? one.roles.reduce((sum, role) => sum + (role.lead ?? 0), 0) : null),
+      hint: "mean score, and in brackets its lead over what its opponents got in that role in the same matches",
+      when: (rows) => rows.some((one) => one.roles.length),
+    },
+  ];
+  const table = new SortableTable({ caption: "Players of the league", sortBy: "Elo", columns });
   const caption = make("p", { class: "faint" });
   const map = new HeatMap();
   const chart = new CurveChart({ label: "Elo over decisions; the band is the 95 % interval", height: 300 });
@@ -124,11 +130,30 @@ export function create(element, { source, fail }) {
         ? " Win rates and Elo compare two players in the same role."
         : "") +
       (averaged() ? " Live and averaged weights are ranked apart." : "");
-    table.show(league.players);
+    showTable();
     payoff.hidden = league.teams < 2;
     if (before === null || before.events !== league.events) drawMap();
     tree.show(league.players);
     drawOpponents();
+  }
+
+  // As in the terminal, a column for each of the hardest scripted players.
+  function showTable() {
+    const place = new Map(league.players.map((one, at) => [one.id, at]));
+    const bots = league.players.filter((one) => one.role === "scripted");
+    bots.sort((a, b) => (b.elo ?? -Infinity) - (a.elo ?? -Infinity));
+    const against = bots.slice(0, league.teams < 2 ? 0 : MOST_BOTS).map((bot) => {
+      const rate = (one) => (one.id === bot.id ? null : league.win_rates[place.get(one.id)][place.get(bot.id)]);
+      return {
+        title: `% vs ${bot.id}`,
+        cell: (one) => (rate(one) === null ? "" : percent(rate(one))),
+        key: rate,
+        number: true,
+        wide: true,
+      };
+    });
+    table.setColumns([...columns.slice(0, 4), ...against, ...columns.slice(4)]);
+    table.show(league.players);
   }
 
   const averaged = () => league.players.some((one) => one.weights === "average");
@@ -205,6 +230,10 @@ export function bars(rows) {
       ),
     ),
   );
+}
+
+function isNarrow(one) {
+  return one.elo_interval !== null && one.elo_interval[1] - one.elo_interval[0] <= 2 * WIDE_ELO;
 }
 
 function named(one) {

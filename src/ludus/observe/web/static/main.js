@@ -8,8 +8,9 @@ import * as matches from "./matches.js";
 import * as overview from "./overview.js";
 import * as player from "./player.js";
 import * as top from "./top.js";
+import * as training from "./training.js";
 
-const VIEWS = { overview, league, top, matches, player };
+const VIEWS = { overview, league, player, top, matches, training };
 const source = findSource();
 const place = document.getElementById("view");
 const stateLine = document.getElementById("state");

@@ -75,10 +75,17 @@ export function create(element, { source, fail }) {
     const names = ["", ...league.players.map((one) => one.id)];
     if (players.options.length === names.length) return;
     members = new Map(league.players.map((one) => [one.id, one.weights]));
-    table.show(shown);
+    showTable();
     players.replaceChildren(
       ...names.map((name) => make("option", { value: name, selected: name === filter.player }, name || "all")),
     );
+  }
+
+  // Matches that a stop has left open say nothing: they are listed when void ones are asked for.
+  const listed = () => shown.filter((one) => filter.state === "void" || !one.left_open);
+
+  function showTable() {
+    table.show(listed());
   }
 
   function ask(change) {
@@ -92,15 +99,18 @@ export function create(element, { source, fail }) {
 
   function show(found, matches) {
     shown = matches;
-    table.show(shown);
+    showTable();
     filter.before = found.more;
     more.hidden = found.more === null;
     const voids = Object.entries(found.voids)
       .map(([cause, number]) => `${cause} ${whole(number)}`)
       .join(", ");
     const { finished, open: playing, void: lost } = found.counts;
+    const folded = shown.length - listed().length;
     counts.textContent =
-      `${whole(shown.length)} shown; of all: ${whole(finished)} finished, ${whole(playing)} open, ` +
+      `${whole(shown.length - folded)} shown` +
+      (folded ? ` (${whole(folded)} that a stop or a change left open are listed under state: void)` : "") +
+      `; of all: ${whole(finished)} finished, ${whole(playing)} open, ` +
       `${whole(lost)} void${voids ? ` (${voids})` : ""}`;
     replayPanel.hidden = found.replays.length === 0;
     replays.replaceChildren(...found.replays.slice(0, 100).map((name) => make("li", {}, opener(name, name))));

@@ -1,151 +1,87 @@
-// How the run goes, at a glance.
+// How strong it is, whether it still gets stronger, and whether it can be beaten.
 
 import { CurveChart } from "./curve_chart.js";
 import { make, panel, playerLink, withCode } from "./dom.js";
-import { bytes, percent, short, span, UNKNOWN, whole } from "./numbers.js";
-import { SortableTable } from "./sortable_table.js";
-
-const CHARTS = [
-  ["decisions_per_s", "Decisions per second", ""],
-  ["episode_score", "Score of an episode", ""],
-  ["entropy", "Entropy", "nats"],
-  ["lag", "Policy lag", "updates"],
-  ["value_loss", "Value loss", ""],
-];
+import { elo, percent, short, span, UNKNOWN, whole } from "./numbers.js";
 
 export function create(element) {
+  const verdict = make("p", { class: "verdict" });
+  const yardsticks = make("ul", { class: "yardsticks" });
+  const ratings = new CurveChart({ label: "Rating of the snapshots; the band is the 95 % interval", unit: "Elo", height: 240 });
+  const rates = new CurveChart({ label: "Games won against scripted players; a draw is half", unit: "share", range: [0, 1], height: 240 });
+  const exploitability = new CurveChart({ label: "Exploitability (NashConv); 0 cannot be beaten", unit: "NashConv", height: 240 });
+  const charts = [ratings, rates, exploitability];
+  const verdictPanel = panel("Strength", verdict, yardsticks);
+  const curvesPanel = panel("Over training", make("div", { class: "charts strength" }, ...charts.map((one) => one.element)));
   const tiles = make("dl", { class: "tiles" });
   const progress = make("progress", { max: 1, value: 0, "aria-label": "decisions of the budget" });
   const progressText = make("p", { class: "faint" });
   const warnings = make("ul", { class: "warnings" });
   const bottleneck = make("div");
-  const learners = new SortableTable({
-    caption: "Players that learn, with their live weights",
-    columns: [
-      { title: "player", cell: (one) => playerLink(one.player), key: (one) => one.player },
-      { title: "role", cell: (one) => one.role, wide: true },
-      { title: "decisions", cell: (one) => whole(one.decisions), key: (one) => one.decisions, number: true },
-      {
-        title: "steps",
-        cell: (one) => whole(one.step),
-        key: (one) => one.step,
-        number: true,
-        hint: "versions published",
-      },
-      {
-        title: "lag",
-        cell: (one) => short(one.lag),
-        key: (one) => one.lag,
-        number: true,
-        hint: "updates by which the weights that acted were older",
-      },
-      { title: "entropy", cell: (one) => short(one.entropy), key: (one) => one.entropy, number: true },
-      {
-        title: "policy loss",
-        cell: (one) => short(one.policy_loss),
-        key: (one) => one.policy_loss,
-        number: true,
-        wide: true,
-      },
-      {
-        title: "value loss",
-        cell: (one) => short(one.value_loss),
-        key: (one) => one.value_loss,
-        number: true,
-        wide: true,
-      },
-    ],
-  });
-  const workers = new SortableTable({
-    caption: "Workers",
-    columns: [
-      { title: "worker", cell: (one) => one.name, key: (one) => one.name },
-      {
-        title: "state",
-        cell: (one) => make("span", { class: `state ${one.state === "working" ? "good" : "warn"}` }, one.state),
-        key: (one) => one.state,
-      },
-      {
-        title: "CPU",
-        cell: (one) => (one.cores === null ? UNKNOWN : `${one.cores.toFixed(2)} cores`),
-        key: (one) => one.cores,
-        number: true,
-      },
-      { title: "memory", cell: (one) => bytes(one.memory), key: (one) => one.memory, number: true },
-      {
-        title: "GPU memory",
-        cell: (one) => bytes(one.gpu_memory),
-        key: (one) => one.gpu_memory,
-        number: true,
-        wide: true,
-        when: (rows) => rows.some((one) => one.gpu_memory > 0),
-      },
-      {
-        title: "restarts",
-        cell: (one) => whole(one.restarts),
-        key: (one) => one.restarts,
-        number: true,
-        wide: true,
-      },
-      { title: "time goes into", cell: (one) => shares(one.shares), wide: true },
-      {
-        title: "node",
-        cell: (one) => one.node,
-        key: (one) => one.node,
-        wide: true,
-        when: (rows) => new Set(rows.map((one) => one.node)).size > 1,
-      },
-    ],
-  });
-  const workersPanel = panel("Workers", workers.element);
-  const gpus = make("ul", { class: "plain" });
-  workersPanel.append(gpus);
-  const charts = CHARTS.map(([name, label, unit]) => [name, new CurveChart({ label, unit, height: 180 })]);
-  const curves = panel("Curves", make("div", { class: "charts" }, ...charts.map(([, chart]) => chart.element)));
   const facts = make("dl", { class: "facts" });
   const warningsPanel = panel("To look at", warnings);
   const bottleneckPanel = panel("What holds it up", bottleneck);
-  const learnersPanel = panel("Players that learn (live weights)", learners.element);
-  element.replaceChildren(
-    panel("Progress", progress, progressText, tiles),
+  verdictPanel.hidden = curvesPanel.hidden = true;
+  const parts = [
+    verdictPanel,
+    curvesPanel,
     warningsPanel,
+    panel("Progress", progress, progressText, tiles),
     bottleneckPanel,
-    learnersPanel,
-    workersPanel,
-    curves,
-    panel("How it was made", facts),
-  );
+    document.getElementById("appendix") ? null : panel("How it was made", facts), // a report tells it at its end
+  ];
+  element.replaceChildren(...parts.filter((part) => part !== null));
 
-  function render(_, one) {
-    const share = one.budget ? Math.min(1, one.decisions / one.budget) : 0;
-    progress.value = share;
-    progressText.textContent = `${whole(one.decisions)} of ${whole(one.budget)} decisions (${percent(share, 1)})`;
-    const lag = one.learners.map((learner) => learner.lag).filter((value) => value !== null);
-    const values = [
-      ["decisions/s", short(one.decisions_per_s)],
-      [
-        "time left",
-        one.time_left_s === null ? UNKNOWN : `${span(one.time_left_s)}`,
-        one.left_by && `by ${one.left_by}`,
-      ],
-      [one.ended ? "lasted" : "up", span(one.up_s)],
-      ["learner steps", whole(one.learners.reduce((sum, learner) => sum + (learner.step ?? 0), 0))],
-      ["policy lag", lag.length ? short(Math.max(...lag)) : UNKNOWN, "updates"],
-      ["matches", whole(one.matches.finished), `${whole(one.matches.open)} open, ${whole(one.matches.void)} void`],
-      ["episodes", short(one.episodes)],
-      ["restarts", whole(one.restarts)],
-    ];
-    tiles.replaceChildren(
-      ...values.map(([name, value, more]) =>
+  function render(name, found) {
+    if (name === "strength") renderStrength(found);
+    else renderProgress(found);
+  }
+
+  function renderStrength(one) {
+    verdictPanel.hidden = false;
+    verdict.textContent = one.verdict.join(" ");
+    yardsticks.replaceChildren(
+      ...one.yardsticks.map((line) =>
         make(
-          "div",
-          {},
-          make("dt", {}, name),
-          make("dd", {}, value),
-          more ? make("dd", { class: "faint" }, more) : null,
+          "li",
+          { title: `${percent(line.low)} to ${percent(line.high)} in ${whole(line.games)} games` },
+          make("span", { class: "name" }, "against ", playerLink(line.player)),
+          make("meter", { min: 0, max: 1, value: line.win_rate, "aria-hidden": "true" }),
+          make("span", { class: "number" }, percent(line.win_rate)),
+          make("span", { class: "faint" }, `${percent(line.low)} to ${percent(line.high)}`),
         ),
       ),
     );
+    const end = Math.max(0, ...one.ratings.flatMap((line) => line.x));
+    const lines = Object.entries(one.bots)
+      .sort((a, b) => b[1] - a[1])
+      .slice(0, 6);
+    const xs = [...new Set([0, end, ...one.ratings.flatMap((line) => line.x)])].sort((a, b) => a - b);
+    const at = (line, key) => xs.map((x) => line[key][line.x.indexOf(x)] ?? null);
+    ratings.unit = one.rating_unit;
+    ratings.show([
+      ...one.ratings.map((line) => ({ name: line.name, x: xs, y: at(line, "y"), error: at(line, "error") })),
+      ...lines.map(([bot, value]) => ({ name: `${bot} (scripted)`, x: xs, y: xs.map(() => value), level: true })),
+    ]);
+    rates.show(one.win_rates);
+    exploitability.show(one.exploitability);
+    ratings.element.hidden = one.ratings.length === 0;
+    rates.element.hidden = one.win_rates.length === 0;
+    exploitability.element.hidden = one.exploitability.length === 0;
+    curvesPanel.hidden = charts.every((chart) => chart.element.hidden);
+    best = one.best === null ? null : [one.best, one.best_elo, one.rating_unit];
+    drawTiles();
+  }
+
+  let best = null;
+  let shown = null;
+
+  function renderProgress(one) {
+    shown = one;
+    const share = one.budget ? Math.min(1, one.decisions / one.budget) : 0;
+    progress.value = share;
+    progressText.textContent = `${whole(one.decisions)} of ${whole(one.budget)} decisions (${percent(share, 1)})`;
+    drawTiles();
     warnings.replaceChildren(
       ...one.warnings.map((warning) =>
         make(
@@ -165,30 +101,6 @@ export function create(element) {
         make("p", { class: "advice" }, "Try: ", ...withCode(one.bottleneck.advice)),
       );
     }
-    learners.show(one.learners);
-    learnersPanel.hidden = one.learners.length === 0;
-    workers.show(one.workers);
-    workersPanel.hidden = one.workers.length === 0;
-    gpus.replaceChildren(
-      ...one.gpus.map((gpu) =>
-        make(
-          "li",
-          {},
-          `GPU ${gpu.name}: ${percent(gpu.utilisation)} busy, ${bytes(gpu.memory)} of ${bytes(gpu.total_memory)}`,
-        ),
-      ),
-    );
-    for (const [name, chart] of charts) {
-      const found = one.curves.filter((curve) => curve.name === name || curve.name.endsWith(`/${name}`));
-      chart.element.hidden = found.length === 0;
-      chart.show(
-        found.map((curve) => ({
-          ...curve,
-          name: curve.name.includes("/") ? curve.name.slice(0, curve.name.lastIndexOf("/")) : curve.name,
-        })),
-      );
-    }
-    curves.hidden = one.curves.length === 0;
     facts.replaceChildren(
       ...Object.entries({ game: one.game, ...one.facts }).flatMap(([name, value]) => [
         make("dt", {}, name),
@@ -197,11 +109,44 @@ export function create(element) {
     );
   }
 
-  return { documents: ["overview"], render, close: () => charts.forEach(([, chart]) => chart.close()) };
-}
+  function drawTiles() {
+    const one = shown;
+    if (one === null) return;
+    const measuring = one.ended ? UNKNOWN : "measuring";
+    const values = [
+      one.ended
+        ? ["mean speed", one.mean_per_s === null ? UNKNOWN : short(one.mean_per_s), "decisions/s"]
+        : ["decisions/s", one.decisions_per_s === null ? measuring : short(one.decisions_per_s)],
+      one.ended
+        ? null
+        : [
+            "time left",
+            one.time_left_s === null ? measuring : span(one.time_left_s),
+            one.left_by && `by ${one.left_by}`,
+          ],
+      [one.ended ? "trained for" : "training for", one.trained_s === null ? measuring : span(one.trained_s)],
+      one.cpu_s === null ? null : ["CPU time", span(one.cpu_s), "of all processes"],
+      best === null
+        ? null
+        : ["best player", playerLink(best[0]), best[1] === null ? "" : `${best[2] === "Elo" ? elo(best[1]) : short(best[1])} ${best[2]}`],
+      ["matches", whole(one.matches.finished), `${whole(one.matches.open)} open, ${whole(one.matches.void)} void`],
+      ["episodes", short(one.episodes)],
+      one.restarts ? ["restarts", whole(one.restarts), "of workers"] : null,
+    ];
+    tiles.replaceChildren(
+      ...values
+        .filter((value) => value !== null)
+        .map(([name, value, more]) =>
+          make(
+            "div",
+            {},
+            make("dt", {}, name),
+            make("dd", {}, value),
+            more ? make("dd", { class: "faint" }, more) : null,
+          ),
+        ),
+    );
+  }
 
-function shares(given) {
-  return Object.entries(given)
-    .map(([name, share]) => `${name} ${percent(share)}`)
-    .join("  ");
+  return { documents: ["overview", "strength"], render, close: () => charts.forEach((chart) => chart.close()) };
 }

@@ -7,14 +7,12 @@ import { make } from "./dom.js";
 //            different numbers are ranked apart, lower numbers first}]
 export class SortableTable {
   constructor({ caption, columns, sortBy = null, descending = true }) {
-    this.columns = columns;
     this.sortBy = sortBy;
     this.descending = descending;
     this.rows = [];
     this.body = make("tbody");
-    this.heads = columns.map((column) =>
-      make("th", { scope: "col", class: classOf(column), title: column.hint }, this.head(column)),
-    );
+    this.row = make("tr");
+    this.setColumns(columns);
     this.element = make(
       "div",
       { class: "table" },
@@ -22,10 +20,18 @@ export class SortableTable {
         "table",
         {},
         make("caption", { class: "hidden" }, caption),
-        make("thead", {}, make("tr", {}, ...this.heads)),
+        make("thead", {}, this.row),
         this.body,
       ),
     );
+  }
+
+  setColumns(columns) {
+    this.columns = columns;
+    this.heads = columns.map((column) =>
+      make("th", { scope: "col", class: classOf(column), title: column.hint }, this.head(column)),
+    );
+    this.row.replaceChildren(...this.heads);
   }
 
   show(rows) {

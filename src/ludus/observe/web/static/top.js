@@ -18,6 +18,11 @@ export function create(element) {
     shown = top.why_not ? { layers: [] } : top.measures;
     if (top.why_not) {
       words.replaceChildren(make("p", {}, `Nothing to draw: ${top.why_not}.`));
+    } else if (shown.layers.every((layer) => layer.players.length < 2)) {
+      words.replaceChildren(
+        make("p", {}, "Strength is a line here: no snapshots beat each other in circles, each beats those below it."),
+        make("p", { class: "faint" }, `${percent(shown.pairs_met)} of the pairs have met.`),
+      );
     } else {
       words.replaceChildren(
         make(
@@ -54,7 +59,7 @@ export function create(element) {
 
   function draw() {
     const width = Math.min(picture.clientWidth, 760);
-    if (!shown || !shown.layers.length || !width) {
+    if (!shown || !shown.layers.some((layer) => layer.players.length > 1) || !width) {
       picture.replaceChildren();
       return;
     }

@@ -1,0 +1,196 @@
+"""How strong the players of a run are, whether they still get stronger, and whether they can be beaten: the front page,
+the report and the terminal tell it from this document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from ludus.league.league import League
+from ludus.league.payoff import wilson_interval
+from ludus.league.summary import LeagueSummary, best_snapshot, elo_of
+from ludus.observe.documents import MetricsTable, Series
+from ludus.observe.league_fold import trained_on
+from ludus.observe.league_page import curves_of
+
+NASH_CONV = "/nash_conv"
+"""Metrics with this ending are exploitability by player."""
+RECENT_SHARE = 0.2
+"""The last part of a training that tells whether it still gains."""
+WIDE_ELO = 200.0
+"""Half an interval from which on a rating says nothing yet."""
+MOST_PLAYERS = 8
+
+
+class YardstickLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The best snapshot against a scripted player, in evaluation games. A draw is half a win."""
+
+    player: str
+    win_rate: float
+    low: float
+    high: float
+    games: float
+
+
+class RatedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The ratings of a player's snapshots over the decisions that each was trained on."""
+
+    name: str
+    x: list[float]
+    y: list[float | None]
+    error: list[float | None]
+    """Half of the 95 % interval."""
+
+
+class Strength(msgspec.Struct, frozen=True, kw_only=True):
+    verdict: list[str]
+    """Sentences."""
+    player: str
+    """The learning player that they are about."""
+    best: str | None
+    best_elo: float | None
+    ratings: list[RatedLine]
+    rating_unit: str
+    """Elo, or score where there is one team."""
+    bots: dict[str, float]
+    """Ratings of scripted players: level lines."""
+    yardsticks: list[YardstickLine]
+    """The hardest first."""
+    win_rates: list[Series]
+    """Of the player's snapshots against each scripted player."""
+    exploitability: list[Series]
+    """NashConv over decisions, by player, where it is measured."""
+
+
+def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable) -> Strength:
+    learning = list(league.standings)[:MOST_PLAYERS]
+    player = learning[0]
+    one_team = league.num_teams == 1
+    known = _scores(summary) if one_team else elo_of(summary)
+    lines = [_rated(league, name, known, wide=np.inf if one_team else WIDE_ELO) for name in learning]
+    bots = {one.id: round(known[one.id][0], 1) for one in summary.players if one.scripted and one.id in known}
+    best = best_snapshot(league, player)
+    yardsticks = [] if best is None or one_team else _yardsticks(league, best, bots)
+    exploitability = curves_of(
+        metrics, {name: name.removesuffix(NASH_CONV) for name in metrics.names if name.endswith(NASH_CONV)}
+    )
+    made = Strength(
+        verdict=[],
+        player=player,
+        best=best,
+        best_elo=round(known[best][0], 1) if best in known else None,
+        ratings=[line for line in lines if line.x],
+        rating_unit="score" if one_team else "Elo",
+        bots=bots,
+        yardsticks=yardsticks,
+        win_rates=[] if one_team else _win_rates(league, player, list(bots)),
+        exploitability=exploitability,
+    )
+    return msgspec.structs.replace(made, verdict=verdict_of(made, known))
+
+
+def _scores(summary: LeagueSummary) -> dict[str, tuple[float, float]]:
+    return {name: (mean, error) for name, (mean, error) in summary.scores.items() if np.isfinite((mean, error)).all()}
+
+
+def _rated(league: League, player: str, known: dict[str, tuple[float, float]], *, wide: float) -> RatedLine:
+    """Snapshots whose rating is known well enough."""
+    found = [
+        (trained_on(league, league.players[one]), *known[one])
+        for one in league.candidates.history_of(player)
+        if one in known and 1.96 * known[one][1] <= wide
+    ]
+    return RatedLine(
+        name=player,
+        x=[float(decisions) for decisions, _, _ in found],
+        y=[round(rating, 4) for _, rating, _ in found],
+        error=[round(1.96 * error, 4) for _, _, error in found],
+    )
+
+
+def _yardsticks(league: League, best: str, bots: dict[str, float]) -> list[YardstickLine]:
+    names = [best, *sorted(bots, key=bots.__getitem__, reverse=True)]
+    games, points = league.payoffs.evaluation.counts(names)
+    lines = []
+    for column, bot in enumerate(names[1:], start=1):
+        if (played := float(games[0, column])) > 0:
+            low, high = wilson_interval(float(points[0, column]), played)
+            rate = float(points[0, column]) / played
+            lines.append(YardstickLine(player=bot, win_rate=rate, low=low, high=high, games=played))
+    return lines
+
+
+def _win_rates(league: League, player: str, bots: Sequence[str]) -> list[Series]:
+    history = league.candidates.history_of(player)
+    games, points = league.payoffs.evaluation.counts([*history, *bots])
+    count = len(history)
+    x = [float(trained_on(league, league.players[one])) for one in history]
+    found = []
+    for column, bot in enumerate(bots, start=count):
+        rates = [
+            round(float(points[row, column] / games[row, column]), 4) if games[row, column] > 0 else None
+            for row in range(count)
+        ]
+        if any(rate is not None for rate in rates):
+            found.append(Series(name=bot, unit="win rate", x=x, y=rates))
+    return found
+
+
+# --- the verdict ---
+
+
+def verdict_of(strength: Strength, known: dict[str, tuple[float, float]]) -> list[str]:
+    """`known`: ratings with their standard errors."""
+    if strength.best is None:
+        return ["No evaluation has ended yet: how strong it is will be known after the first one."]
+    told = [_against(strength, known), _trend(strength)]
+    if strength.exploitability:
+        newest = next((value for value in reversed(strength.exploitability[0].y) if value is not None), None)
+        if newest is not None:
+            told.append(f"Its NashConv is {newest:.3g}: what best responses gain, summed over the seats.")
+    return [one for one in told if one]
+
+
+def _against(strength: Strength, known: dict[str, tuple[float, float]]) -> str:
+    best = strength.best or ""
+    if strength.rating_unit == "score":
+        mean, error = known.get(best, (np.nan, np.nan))
+        return f"{best} scores {mean:.4g} ± {1.96 * error:.2g} on average." if np.isfinite(mean) else ""
+    if not strength.yardsticks:
+        return f"{best} is the best snapshot of {strength.player}; it was not measured against scripted players."
+    hardest = strength.yardsticks[0]
+    share = f"{hardest.win_rate:.0%} ({hardest.low:.0%} to {hardest.high:.0%})"
+    if hardest.low > 0.5:
+        return f"{best} beats {hardest.player} in {share} of games."
+    beaten = next((one.player for one in strength.yardsticks if one.low > 0.5), None)
+    more = "." if beaten is None else f"; it beats {beaten}."
+    if hardest.high < 0.5:
+        return f"{best} wins only {share} of games against {hardest.player}{more}"
+    return f"{best} is level with {hardest.player}: it wins {share} of games{more}"
+
+
+def _trend(strength: Strength) -> str:
+    """The newest snapshot against the one before the last part of the training."""
+    line = next((one for one in strength.ratings if one.name == strength.player), None)
+    if line is None or len(line.x) < 3:
+        return ""
+    since = line.x[-1] * (1.0 - RECENT_SHARE)
+    before = max(place for place, x in enumerate(line.x) if x <= since or place == 0)
+    if before == len(line.x) - 1:
+        return ""
+    gain = (line.y[-1] or 0.0) - (line.y[before] or 0.0)
+    spread = float(np.hypot(line.error[-1] or 0.0, line.error[before] or 0.0))
+    over = f"over the last {_counted(line.x[-1] - line.x[before])} decisions"
+    unit = strength.rating_unit
+    if abs(gain) <= spread:
+        return f"No change that can be told from noise {over} ({gain:+.3g} ± {spread:.2g} {unit})."
+    return f"{strength.player} {'gained' if gain > 0 else 'lost'} {abs(gain):.3g} ± {spread:.2g} {unit} {over}."
+
+
+def _counted(number: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.0f}"
