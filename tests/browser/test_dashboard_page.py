@@ -17,6 +17,7 @@ from planted_runs import BOTTLENECK, WORKERS, plant, status_of
 from watched_runs import league_json, watched
 
 from ludus.data.records import MatchVoid
+from ludus.observe.lost_matches import NO_FAULT
 from ludus.store.run_control import write_status
 from ludus.store.run_folder import RunFolder
 from ludus.system.network import make_token_file
@@ -83,16 +84,24 @@ def test_the_league_shows_the_numbers_of_ludus_league(
     ).first.wait_for()
     rows = {cells[0].split()[0]: cells for cells in table(page, "Players of the league")}
     assert set(rows) == {one["id"] for one in expected["players"]}
+    place = {one["id"]: at for at, one in enumerate(expected["players"])}
+    scripted = [one for one in expected["players"] if one["role"] == "scripted"]
+    bots = [one["id"] for one in sorted(scripted, key=lambda one: -one["elo"])]
     for one in expected["players"]:
         cells = rows[one["id"]]
         assert cells[1] == one["role"]
         assert one["weights"] is None or one["weights"] in cells[0].split()
         assert elo(cells[2]) == pytest.approx(one["elo"], abs=0.51)
+        for column, bot in enumerate(bots, start=4):  # as in the terminal, against each scripted player
+            rate = None if bot == one["id"] else expected["win_rates"][place[one["id"]]][place[bot]]
+            assert (
+                cells[column] == "" if rate is None else int(cells[column][:-2]) == pytest.approx(100 * rate, abs=0.6)
+            )
         low, high = one["elo_interval"]
         if high - low > 1:
             assert int(cells[3].strip().removeprefix("±")) == pytest.approx((high - low) / 2, abs=0.51)
         if one["equilibrium"] > 0:
-            assert float(cells[5].removesuffix(" %")) == pytest.approx(100 * one["equilibrium"], abs=0.06)
+            assert float(cells[5 + len(bots)].removesuffix(" %")) == pytest.approx(100 * one["equilibrium"], abs=0.06)
     said = page.locator(".panel", has_text="Players").first.inner_text()
     assert f"{expected['matches']['finished']} matches finished" in said
     assert f"{expected['matches']['void']} void" in said
@@ -107,7 +116,6 @@ def test_the_league_shows_the_numbers_of_ludus_league(
 
     # The heat map by its cursor: every pair tells the win rate of the league.
     names = [one["id"] for one in sorted(expected["players"], key=lambda one: -one["elo"])]
-    place = {one["id"]: at for at, one in enumerate(expected["players"])}
     label = {(one := row["id"]): f"{one} ({kind})" if (kind := row["weights"]) else one for row in expected["players"]}
     heat = page.locator(".heat canvas")
     heat.focus()
@@ -156,14 +164,24 @@ def test_the_overview_of_a_run_that_trains(tmp_path: Path, open_page: OpenPage, 
         assert tiles["decisions/s"] == "500"
         assert tiles["restarts"] == "3"
         assert tiles["time left"].startswith("3m ")
-        workers = table(page, "Workers")
-        assert [cells[0] for cells in workers] == ["controller", "actor-0", "learner"]
-        assert workers[1][2:4] == ["0.90 cores", "256 MiB"]
         warnings = page.locator(".warnings li")
         assert "3 restarts of workers" in warnings.first.inner_text()
         assert "Try: ludus logs" in warnings.first.inner_text()
         assert "actors spend their time in it" in page.locator("main").inner_text()
+        page.locator(".verdict", has_text="main.").wait_for()
+        told = league_json(folder.path)
+        assert told["tags"]["main"]["best"]["player"] in page.locator(".verdict").inner_text()
+        bots = [one["id"] for one in told["players"] if one["role"] == "scripted"]
+        legend = page.locator("figure", has_text="Rating of the snapshots").locator(".legend").inner_text()
+        assert all(f"{bot} (scripted)" in legend for bot in bots)
         keep_picture(page, "overview")
+        shown(page, "training")
+        page.locator("figcaption", has_text="Entropy of the policy").wait_for()
+        workers = table(page, "Workers")
+        assert [cells[0] for cells in workers] == ["controller", "actor-0", "learner"]
+        assert workers[1][2:4] == ["0.90 cores", "256 MiB"]
+        keep_picture(page, "training")
+        shown(page, "overview")
         # What happens is seen without asking again.
         write_status(folder.status, status_of("training", decisions=50_000))
         page.locator("#state", has_text="training, 50 %").wait_for()
@@ -211,9 +229,24 @@ def test_a_player_and_its_opponents(
 def test_the_spinning_top(run: RunFolder, address: str, open_page: OpenPage, keep_picture: KeepPicture) -> None:
     layers = league_json(run.path)["measures"]["layers"]
     page = shown(open_page(address), "top")
-    page.locator(".spinning svg").wait_for()
+    page.locator(".layers li").first.wait_for()
     listed = page.locator(".layers li").all_inner_texts()
     assert [text.rpartition(": ")[2].split(", ") for text in listed] == [layer["players"] for layer in layers]
+    assert all(len(layer["players"]) == 1 for layer in layers)
+    assert "Strength is a line here" in page.locator("main").inner_text()
+    assert page.locator(".spinning svg").count() == 0
+
+    def in_circles(route: Any) -> None:
+        """The same league, whose two best layers beat each other in circles."""
+        top = json.loads(route.fetch().text())
+        first, second, *rest = top["measures"]["layers"]
+        first["players"] += second["players"]
+        top["measures"]["layers"] = [first, *rest]
+        route.fulfill(json=top)
+
+    page.route("**/data/top", in_circles)
+    page.reload()
+    page.locator(".spinning svg").wait_for()
     assert page.locator(".spinning .dot").count() == sum(len(layer["players"]) for layer in layers)
     keep_picture(page, "top")
 
@@ -223,9 +256,15 @@ def test_matches_are_filtered_and_paged(
 ) -> None:
     page = shown(open_page(address), "matches")
     page.locator("tbody tr").first.wait_for()
-    assert [cells[0] for cells in table(page, "Matches")] == [str(number) for number in range(121, 21, -1)]
+    with closing(run.ledger(read_only=True)) as ledger:
+        voids = {event.match_id: event.reason for _, event in ledger.replay() if isinstance(event, MatchVoid)}
+    left_open = {number for number, reason in voids.items() if reason in NO_FAULT and number > 21}
+    newest = [str(number) for number in range(121, 21, -1) if number not in left_open]
+    assert left_open
+    assert [cells[0] for cells in table(page, "Matches")] == newest
+    assert f"{len(newest)} shown ({len(left_open)} that a stop" in page.locator("main").inner_text()
     page.get_by_role("button", name="older ones").click()
-    wait_until(page, "document.querySelectorAll('tbody tr').length === 121")
+    wait_until(page, f"document.querySelectorAll('tbody tr').length > {len(newest)}")
     page.get_by_label("state").select_option("void")
     page.locator("text=env_crash").first.wait_for()
     wait_until(page, "document.querySelectorAll('tbody tr').length < 20")

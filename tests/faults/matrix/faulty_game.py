@@ -30,14 +30,12 @@ def marks() -> Path:
 def order(who: str) -> str | None:
     """The order that this process has just taken, if there was one."""
     file = marks() / who
-    if not file.exists():
-        return None
-    taken = marks() / f"{who}.taken.{os.getpid()}.{time.monotonic_ns()}"
     try:
-        file.rename(taken)
+        with file.open() as opened:  # before it is taken: whoever gave the order then removes it
+            file.rename(marks() / f"{who}.taken.{os.getpid()}.{time.monotonic_ns()}")
+            return opened.read()
     except FileNotFoundError:
         return None
-    return taken.read_text()
 
 
 def _leak(_: GameBatch) -> None:
