@@ -9,7 +9,7 @@ PEERS := .peers
 RECIPE ?= connect_four
 ARGS ?=
 N ?= 1
-RUNTIMES ?= local ray
+RUNTIMES ?= local ray device
 
 # One thread per process: the tests and the workers bring their own processes, hundreds of them, which find
 # their modules compiled. Three at a time for two cores, as many tests wait for processes to start and to end;
