@@ -98,7 +98,7 @@ export function create(element) {
   const charts = CHARTS.map(([name, label, unit]) => [name, new CurveChart({ label, unit, height: 200 })]);
   const curves = panel("Curves", make("div", { class: "charts" }, ...charts.map(([, chart]) => chart.element)));
   const learnersPanel = panel("Players that learn (live weights)", learners.element);
-  const nothing = make("p", { class: "faint" }, "Nothing was measured yet.");
+  const nothing = panel("Training", make("p", { class: "faint" }, "Nothing was measured yet."));
   element.replaceChildren(nothing, curves, learnersPanel, workersPanel);
 
   function render(_, one) {
