@@ -10,7 +10,7 @@ import numpy as np
 
 from ludus.league.league import League
 from ludus.league.payoff import wilson_interval
-from ludus.league.summary import LeagueSummary, best_snapshot, elo_of
+from ludus.league.summary import LeagueSummary, elo_of
 from ludus.observe.documents import MetricsTable, Series
 from ludus.observe.league_fold import trained_on
 from ludus.observe.league_page import curves_of
@@ -71,7 +71,7 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
     known = _scores(summary) if one_team else elo_of(summary)
     lines = [_rated(league, name, known, wide=np.inf if one_team else WIDE_ELO) for name in learning]
     bots = {one.id: round(known[one.id][0], 1) for one in summary.players if one.scripted and one.id in known}
-    best = best_snapshot(league, player)
+    best = summary.tags.get(player, {}).get("best")
     yardsticks = [] if best is None or one_team else _yardsticks(league, best, bots)
     exploitability = curves_of(
         metrics, {name: name.removesuffix(NASH_CONV) for name in metrics.names if name.endswith(NASH_CONV)}
