@@ -90,7 +90,7 @@ class LeagueCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Changes (ludus league RUN WORD --help)"):
-            formatter.write_dl([(word, edit.get_short_help_str()) for word, edit in EDITS.items()])
+            formatter.write_dl([(word, edit.get_short_help_str(limit=200)) for word, edit in EDITS.items()])
 
 
 @click.command("add")
