@@ -134,12 +134,17 @@ def test_a_whole_game_of_connect_four(open_page: OpenPage, keep_picture: Keep, t
         assert page.locator(".replay .game-stone").count() == 3
         keep_picture(page, "play-replay")
 
+        page.get_by_role("button", name="Rematch, seats swapped").click()
+        expect(page.locator("#who")).to_contain_text("ann, seat 1, against main")
+        expect(page.locator("#again")).to_be_hidden()
+
         page.get_by_label("against").select_option("main.1")
+        page.get_by_label("seat").select_option("0")
         page.get_by_role("button", name="New game").click()
         expect(page.locator("#who")).to_contain_text("against main.1 (main:0:")
         page.keyboard.press("4")
         expect(page.locator(".game-stone")).to_have_count(2)
-    assert len(human_matches(folder)) == 2, "the game that was left is void"
+    assert len(human_matches(folder)) == 2, "the game that was left is void, and one without a move is none"
     assert isinstance(human_matches(folder)[1][1], MatchVoid)
 
 

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_runs import plant
 from played_runs import folded, opponents_of, small, trained
 
 from ludus.cli.play import _Records
 from ludus.evaluation.play import server as play_server
-from ludus.evaluation.play.house import PlayHost
+from ludus.evaluation.play.house import NARROW_ELO, Opponents, PlayHost
 from ludus.evaluation.play.replays import replay_reader
 from ludus.evaluation.play.server import FILES, PlayPage
 from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.league.summary import elo_of, summarise
+from ludus.observe.league_fold import read_league
 from ludus.observe.web.page_server import PageAccess, PageServer
 from ludus.recipes import connect_four
 from ludus.store.run_folder import RunFolder
@@ -94,6 +97,16 @@ def test_the_page_and_its_files_are_there(page: Page) -> None:
     status, told = page.ask("GET", "/start")
     assert (told["game"], told["player"], told["seat"], told["seats"]) == ("tic_tac_toe", "perfect", 0, 2)
     assert {"main", "main.1", "perfect"} <= {*told["players"]}
+    assert told["ratings"] == {}, "few games say nothing about strength"
+
+
+def test_opponents_are_offered_with_their_ratings(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    league, _ = read_league(folder)
+    ratings = Opponents(connect_four.experiment(), folder, league, weights="average", greedy=False).ratings()
+    known = elo_of(summarise(league))
+    assert ratings == {name: round(elo) for name, (elo, error) in known.items() if 1.96 * error <= NARROW_ELO}
+    assert ratings
 
 
 def test_a_game_is_played_recorded_and_looked_at_again(page: Page) -> None:
@@ -101,7 +114,7 @@ def test_a_game_is_played_recorded_and_looked_at_again(page: Page) -> None:
     told = page.post("/game", player="main", seat=0)
     session = told["session"]
     told = page.play_out(told)
-    assert told["outcome"]
+    assert told["outcome"].startswith({1.0: "You win", 0.5: "A draw", 0.0: "You lose"}[told["won"]])
     kept = page.wait_for_record(session)
     assert folded(page.run).matches.finished == before + 1
     status, replay = page.ask("GET", f"/replays/{kept['replay']}")

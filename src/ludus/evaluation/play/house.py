@@ -18,12 +18,14 @@ from ludus.games.pictures import written_score
 from ludus.games.recording import innermost
 from ludus.games.seat_rows import GameError
 from ludus.league.league import League
+from ludus.league.summary import elo_of, summarise
 from ludus.runtime.assemble import load_players
 from ludus.store.model_pool import UnknownModel, Variant
 from ludus.store.run_folder import RunFolder
 from ludus.workers.player_cache import SeatedPlayer, is_model_name, played_weights
 
 BEST = "@best"
+NARROW_ELO = 100.0
 
 
 class Opponents:
@@ -54,6 +56,13 @@ class Opponents:
         names = self.names()
         with self._lock:
             return {name: played_weights(self._league, self._folder.models, name, self._weights) for name in names}
+
+    def ratings(self) -> dict[str, int]:
+        """Elo of those that it is known of within a hundred."""
+        with self._lock:
+            self._follow()
+            known = elo_of(summarise(self._league))
+            return {name: round(elo) for name, (elo, error) in known.items() if 1.96 * error <= NARROW_ELO}
 
     def seat(self, name: str) -> tuple[str, SeatedPlayer]:
         """A player, and what the ledger calls it. Raises ConfigError with the nearest name if there is none such."""
@@ -204,21 +213,29 @@ class PersonsGame:
             "names": self.line.names(self.session.spec),
             "teams": list(self.session.spec.teams),
             "outcome": self.outcome,
+            "won": self.won,
             "open": self.is_open,
             "kept": None if kept is None else {"text": kept.text, "replay": kept.replay},
         }
 
     @property
-    def outcome(self) -> str:
-        """In words; empty while it goes on."""
+    def won(self) -> float | None:
+        """1 for the person, 0 for the others, 0.5 for a draw; None while it goes on."""
         ended = self.session.ended
         if ended is None:
-            return ""
+            return None
         own = self.session.spec.teams[self.session.seat]
-        others = [score for team, score in enumerate(ended.score) if team != own]
-        won = "You win" if ended.score[own] > max(others) else "You lose"
-        said = "A draw" if ended.score[own] == max(others) else won
-        return f"{said} (score {written_score(ended.score[own])})"
+        others = max(score for team, score in enumerate(ended.score) if team != own)
+        return 0.5 if ended.score[own] == others else float(ended.score[own] > others)
+
+    @property
+    def outcome(self) -> str:
+        """In words; empty while it goes on."""
+        ended, won = self.session.ended, self.won
+        if ended is None or won is None:
+            return ""
+        said = {1.0: "You win", 0.0: "You lose"}.get(won, "A draw")
+        return f"{said} (score {written_score(ended.score[self.session.spec.teams[self.session.seat]])})"
 
     def _play(self, play: Callable[[], None]) -> None:
         if self._settled:

@@ -107,6 +107,7 @@ class PlayPage:
             "seat": self._seat,
             "seats": spec.num_seats,
             "players": self._house.opponents.weights(),
+            "ratings": self._house.opponents.ratings(),
             "real_time": self._house.view.real_time,
         }
 

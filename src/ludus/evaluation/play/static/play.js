@@ -15,6 +15,8 @@ let replay = null;
 let last = Promise.resolve();
 let underWay = 0;
 let loop = null; // of the ticks; null: paused
+let ratings = {}; // Elo by player, of those that it is known of
+let seats = 0;
 
 async function ask(path, body) {
   const asked = body === undefined ? {} : {
@@ -57,9 +59,12 @@ async function begin() {
   const start = await ask("/start");
   document.title = `Ludus: ${start.game}`;
   at("title").textContent = start.game;
+  ratings = start.ratings;
+  seats = start.seats;
   for (const name of new Set([start.player, ...Object.keys(start.players)])) {
     const weights = start.players[name];
-    at("player").append(new Option(weights ? `${name} (${weights})` : name, name));
+    const elo = name in ratings ? `, Elo ${ratings[name]}` : "";
+    at("player").append(new Option((weights ? `${name} (${weights})` : name) + elo, name));
   }
   at("seat").append(new Option("any", ""));
   for (let seat = 0; seat < start.seats; seat++) at("seat").append(new Option(seat));
@@ -140,6 +145,7 @@ function show(told) {
     make("span", { text: seat === told.seat ? `${name} (you)` : name }))));
   redraw();
   showOptions();
+  showAgain();
   showThoughts();
   at("kept").textContent = told.kept?.text ?? (told.over ? "recording …" : "");
   at("look").hidden = !told.kept?.replay || replay !== null;
@@ -154,6 +160,33 @@ function redraw() {
   // After the end the whole map is shown, the person's base where it was.
   const marks = state.over ? { turned: state.team === 1 } : orders?.marks;
   view.show(state.view, state.options, marks);
+}
+
+// After the end: the same opponent with other seats, or one that is a step stronger or weaker.
+function showAgain() {
+  at("again").hidden = !state.over;
+  if (!state.over) return;
+  at("rematch").hidden = seats !== 2;
+  const own = ratings[state.opponent];
+  const others = Object.entries(ratings).filter(([name]) => name !== state.opponent && hasOption(name));
+  const stronger = others.filter(([, elo]) => elo > own).sort((a, b) => a[1] - b[1])[0];
+  const weaker = others.filter(([, elo]) => elo < own).sort((a, b) => b[1] - a[1])[0];
+  const next = own === undefined || state.won === 0.5 ? null : state.won === 1 ? stronger : weaker;
+  at("next").hidden = !next;
+  at("advice").textContent = "";
+  if (next) {
+    const done = state.won === 1 ? "You beat" : "You lost to";
+    at("advice").textContent = `${done} ${state.opponent} (Elo ${own}). Try ${next[0]} (Elo ${next[1]}).`;
+    at("next").textContent = `Play ${next[0]}`;
+    at("next").onclick = () => {
+      at("player").value = next[0];
+      attempt(newGame);
+    };
+  }
+}
+
+function hasOption(name) {
+  return [...at("player").options].some((option) => option.value === name);
 }
 
 function showOptions() {
@@ -205,6 +238,10 @@ at("setup").addEventListener("submit", (event) => {
   attempt(newGame);
 });
 at("pause").addEventListener("click", pause);
+at("rematch").addEventListener("click", () => {
+  at("seat").value = String(1 - state.seat);
+  attempt(newGame);
+});
 at("thoughts").addEventListener("change", () => attempt(async () => {
   show(await ask(`/state?session=${encodeURIComponent(session)}&thoughts=${at("thoughts").checked}`));
 }));
