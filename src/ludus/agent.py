@@ -1,4 +1,5 @@
-"""A player of a run as an agent for your own loop: it takes plain observations and returns actions of the game."""
+"""A player as an agent for your own loop: it takes plain observations and returns actions of the game. The player comes
+from a run, which needs PyTorch, or from an exported file, which needs onnxruntime alone."""
 
 from __future__ import annotations
 
@@ -6,30 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from ludus.config import ConfigError
 from ludus.data.checks import unknown
 from ludus.data.specs import ArraySpec, GameSpec, ObservationSpec, SeatKind
 from ludus.data.trees import Array, IntArray, Tree, allocate, put
-from ludus.experiment import Experiment
+from ludus.games.exported import ExportedFileError, ExportedPlayer, is_exported
 from ludus.games.game import Action, Actions, Bot, Legal, Observation, Seat, TableView
-from ludus.games.outside_bots import with_bots
 from ludus.games.seat_rows import GameError, SeatRows
-from ludus.runtime.assemble import load_players, load_state
-from ludus.store.run_folder import RunFolder
-from ludus.workers.inference import ActingRows, Group, InlineInference
-from ludus.workers.player_cache import FixedPlayers, SeatedPlayer, played_weights
+
+if TYPE_CHECKING:
+    from ludus.experiment import Experiment
+    from ludus.export.files import Exported
+    from ludus.store.run_folder import RunFolder
+    from ludus.workers.player_cache import SeatedPlayer
 
 Weights = Literal["average", "live"]
 State = Tree  # the memory of an agent, one row per observation; empty for an agent without memory
+BEST = "main@best"
 
 
 def load_agent(
     run: str | PathLike[str],
-    player: str = "main@best",
+    player: str = BEST,
     *,
     weights: Weights = "average",
     greedy: bool = False,
@@ -37,27 +39,63 @@ def load_agent(
     seat: Seat | None = None,
     trust: bool = False,
 ) -> Agent:
-    """Load a player of a run as an agent. This imports the code that the run names.
+    """Load a player of a run, or an exported file, as an agent. A run imports the code that it names; a file does not.
 
     Args:
-        run: a `Run` or the path of its folder.
+        run: a `Run`, the path of its folder, or a file of `ludus export`, such as `agent.onnx`.
         player: a learning player (`main`), a snapshot (`main.3`), a tag (`main@best`), a model (`main:0:12`)
-            or a bot of the game (`alpha_beta_2`).
-        weights: which weights a learning player uses: the exponential average or the live ones. Snapshots
-            and models use the weights that they were frozen with.
+            or a bot of the game (`alpha_beta_2`). A file has one player: leave it out.
+        weights: which weights a learning player uses: the exponential average or the live ones. Snapshots,
+            models and files use the weights that they were frozen with.
         greedy: always take the most probable action instead of sampling.
         seed: of everything that the agent draws.
         seat: the seat that it plays. Needed only where seats see or do different things; `Agent.act` can
             name another one.
         trust: import code even if it lies inside of the run folder.
     """
+    if is_exported(run):
+        exported = ExportedPlayer(run, greedy=greedy)
+        if player not in (BEST, exported.player):
+            raise ExportedFileError(f"{exported.path} holds {exported.player!r} alone, not {player!r}")
+        return Agent(exported, seed=seed, seat=seat)
+    from ludus.config import ConfigError
+    from ludus.runtime.assemble import load_players, load_state
+    from ludus.store.run_folder import RunFolder
+    from ludus.workers.player_cache import played_weights
+
     if weights not in get_args(Weights):
         raise ConfigError(unknown("weights", str(weights), get_args(Weights)))
     folder = RunFolder.open(Path(run), trusted=trust or None)
     now, league = load_state(folder)
     (seated,) = load_players(now, folder, league, [player], weights=weights, greedy=greedy).values()
     used = played_weights(league, folder.models, player, weights)
-    return Agent(now, player, seated, weights=used, seed=seed, seat=seat)
+    return Agent(_RunPlayer(folder, now, player, seated, weights=used), seed=seed, seat=seat)
+
+
+class AgentPlayer(Protocol):
+    """Interface of what decides for an agent."""
+
+    @property
+    def player(self) -> str: ...
+    @property
+    def model(self) -> str:
+        """The id of its weights; empty for a bot."""
+
+    @property
+    def weights(self) -> str | None: ...
+    @property
+    def spec(self) -> GameSpec: ...
+    @property
+    def played(self) -> GameSpec:
+        """`spec` with one kind of seat for each policy of the player."""
+
+    def state_arrays(self, kind: int) -> Mapping[str, ArraySpec]:
+        """The memory of one row of a kind of `played`."""
+
+    def decide(
+        self, kind: int, seats: Sequence[Seat], seen: Tree, masks: Tree, state: State, rng: np.random.Generator
+    ) -> tuple[Tree, State]:
+        """Actions by head and the memory after them, for rows of one kind of `played`."""
 
 
 class Agent:
@@ -69,30 +107,16 @@ class Agent:
     An agent remembers what it has seen since `reset`, for each seat apart. Call `reset` before every episode.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        player: str,
-        seated: SeatedPlayer,
-        *,
-        weights: str | None = None,
-        seed: int = 0,
-        seat: Seat | None = None,
-    ) -> None:
-        self.player = player
+    def __init__(self, decider: AgentPlayer, *, seed: int = 0, seat: Seat | None = None) -> None:
+        self.player = decider.player
         """Its name in the run."""
-        self.weights = weights
+        self.weights = decider.weights
         """The weights that it plays with, "live" or "average"; None for a bot."""
-        self.spec: GameSpec = experiment.game.spec
+        self.spec = decider.spec
         """The facts of the game that it plays."""
-        self._bots = with_bots(experiment.game, experiment.bots).bots()
-        self._bot = None if seated.bot is None else self._bots[player]
-        self._played = self.spec if self._bot is not None else experiment.grouped_game.spec
-        """With one kind of seat for each policy of the player; a bot knows the kinds of the game itself."""
-        self._seated = seated
+        self._decider = decider
+        self._played = decider.played
         self._rng = np.random.default_rng(seed)
-        draws = [policy.num_draws for policy in seated.policies]
-        self._inference = InlineInference(FixedPlayers({player: seated}), draws)
         self._memory: dict[Seat | None, State] = {}
         self._rows: dict[Seat, tuple[SeatRows, Tree, Tree]] = {}
         self.seat = seat
@@ -103,7 +127,7 @@ class Agent:
     @property
     def model(self) -> str:
         """The id of its weights; empty for a bot."""
-        return self._seated.model_name
+        return self._decider.model
 
     def __repr__(self) -> str:
         model = f"{self.model}, {self.weights} weights" if self.model else "bot"
@@ -178,46 +202,34 @@ class Agent:
         single = len(spec.action.heads) == 1
         return (next(iter(actions.values())) if single else actions), after
 
+    def export(self, to: str | PathLike[str], *, logits: bool = False, value: bool = False) -> Exported:
+        """Write the agent as ONNX, with a manifest and a model card beside it, and check that the file decides as the
+        agent does. See `docs/take-an-agent-out.md`.
+
+        Args:
+            to: a file that ends in `.onnx`, or a folder.
+            logits: add the masked logits of every head to the outputs.
+            value: add the critic's estimate to the outputs.
+        """
+        if not isinstance(self._decider, _RunPlayer):
+            raise ExportedFileError(f"{self.player!r} comes from a file already: copy it")
+        from ludus.export.files import export_player
+
+        source = self._decider
+        return export_player(source.folder, self.player, Path(to), weights=source.asked, logits=logits, value=value)
+
     def _decide(
         self, kind: int, seats: Sequence[Seat], seen: Tree, masks: Tree, state: State | None
     ) -> tuple[Tree, State]:
-        count = len(seats)
-        if self._bot is not None:
-            return self._ask_bot(self._bot, kind, seats, seen, masks), {}
-        policy = self._seated.policies[kind]
-        before = policy.initial_state(count) if state is None else state
-        for name, one in policy.state_arrays.items():
+        count, arrays = len(seats), self._decider.state_arrays(kind)
+        before = allocate(arrays, (count,)) if state is None else state
+        for name, one in arrays.items():
             if name not in before or before[name].shape != (count, *one.shape):
                 raise GameError(
                     f"{self.spec.name}: state {name!r}: expected {_shown(one, count)}, got "
                     f"{_described(before.get(name))}"
                 )
-        answer = self._inference.act(
-            ActingRows(
-                kind=kind,
-                groups=(Group(self.player, 0, count, want_value=False),),
-                observation=seen,
-                legal=masks,
-                state=before,
-                uniforms=self._rng.random((count, policy.num_draws), np.float32),
-            )
-        )
-        return answer.acted.action, answer.acted.state
-
-    def _ask_bot(self, bot: Bot, kind: int, seats: Sequence[Seat], seen: Tree, masks: Tree) -> Tree:
-        tables = _SeenTables(self._played, len(seats))
-        rows, columns = np.arange(len(seats)), np.array([self._played.column_of_seat[s] for s in seats])
-        put(tables.view.observation[kind], (rows, columns), seen)
-        put(tables.view.legal[kind], (rows, columns), masks)
-        tables.view.to_act[rows, list(seats)] = True
-        try:
-            return bot.act(tables, rows, np.asarray(seats), self._rng)
-        except (AttributeError, NotImplementedError, TypeError) as error:
-            raise GameError(
-                f"bot {self.player!r} of {self.spec.name} could not act on an observation alone "
-                f"({type(error).__name__}: {error}); `Run.evaluate` plays bots that look at the table itself. "
-                f"Bots: {', '.join(self._bots)}"
-            ) from error
+        return self._decider.decide(kind, seats, seen, masks, before, self._rng)
 
     def _kind_of(self, seat: Seat | None) -> tuple[int, Seat]:
         """The kind of a seat, and a seat of that kind."""
@@ -245,6 +257,71 @@ class Agent:
 
     def _where(self, seat: Seat | None) -> str:
         return self.spec.name if seat is None else f"{self.spec.name}, seat {seat}"
+
+
+class _RunPlayer:
+    """A player of a run as an `AgentPlayer`."""
+
+    def __init__(
+        self, folder: RunFolder, experiment: Experiment, player: str, seated: SeatedPlayer, *, weights: str | None
+    ) -> None:
+        from ludus.games.outside_bots import with_bots
+        from ludus.workers.inference import InlineInference
+        from ludus.workers.player_cache import FixedPlayers
+
+        self.folder = folder
+        self.player = player
+        self.weights = weights
+        self.asked: Weights = "live" if weights == "live" else "average"
+        self.model = seated.model_name
+        self.spec: GameSpec = experiment.game.spec
+        self._bots = with_bots(experiment.game, experiment.bots).bots()
+        self._bot = None if seated.bot is None else self._bots[player]
+        # A bot knows the kinds of the game itself.
+        self.played = self.spec if self._bot is not None else experiment.grouped_game.spec
+        self._policies = seated.policies
+        draws = [policy.num_draws for policy in seated.policies]
+        self._inference = InlineInference(FixedPlayers({player: seated}), draws)
+
+    def state_arrays(self, kind: int) -> Mapping[str, ArraySpec]:
+        return {} if self._bot is not None else self._policies[kind].state_arrays
+
+    def decide(
+        self, kind: int, seats: Sequence[Seat], seen: Tree, masks: Tree, state: State, rng: np.random.Generator
+    ) -> tuple[Tree, State]:
+        from ludus.workers.inference import ActingRows, Group
+
+        if self._bot is not None:
+            return self._ask_bot(self._bot, kind, seats, seen, masks, rng), {}
+        count = len(seats)
+        answer = self._inference.act(
+            ActingRows(
+                kind=kind,
+                groups=(Group(self.player, 0, count, want_value=False),),
+                observation=seen,
+                legal=masks,
+                state=state,
+                uniforms=rng.random((count, self._policies[kind].num_draws), np.float32),
+            )
+        )
+        return answer.acted.action, answer.acted.state
+
+    def _ask_bot(
+        self, bot: Bot, kind: int, seats: Sequence[Seat], seen: Tree, masks: Tree, rng: np.random.Generator
+    ) -> Tree:
+        tables = _SeenTables(self.played, len(seats))
+        rows, columns = np.arange(len(seats)), np.array([self.played.column_of_seat[s] for s in seats])
+        put(tables.view.observation[kind], (rows, columns), seen)
+        put(tables.view.legal[kind], (rows, columns), masks)
+        tables.view.to_act[rows, list(seats)] = True
+        try:
+            return bot.act(tables, rows, np.asarray(seats), rng)
+        except (AttributeError, NotImplementedError, TypeError) as error:
+            raise GameError(
+                f"bot {self.player!r} of {self.spec.name} could not act on an observation alone "
+                f"({type(error).__name__}: {error}); `Run.evaluate` plays bots that look at the table itself. "
+                f"Bots: {', '.join(self._bots)}"
+            ) from error
 
 
 class _SeenTables:

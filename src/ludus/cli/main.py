@@ -41,6 +41,7 @@ COMMANDS = {
     "play": "play against a player of a run, in a browser or the terminal",
     "compare": "compare the players of two runs",
     "exploit": "measure exploitability, exactly or with a trained best response",
+    "export": "write a player as ONNX, as difficulty levels, or as a page that plays by itself",
     "record": "play bots or players and write replays",
     "convert": "convert replays to a dataset",
     "clone": "train a player on a dataset of replays",

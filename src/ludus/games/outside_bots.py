@@ -4,6 +4,7 @@ This module turns the address of a bot into a `Bot`:
 
     my_bots.py:Greedy, package.module:Greedy    a `Bot`, or what gives one when called without arguments
     program:./my_bot.py, program:node bot.js    a command that speaks lines of JSON (docs/bots.md)
+    agent.onnx                                  a file of `ludus export` (docs/take-an-agent-out.md)
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ import numpy as np
 
 from ludus.data.addresses import load_address
 from ludus.data.specs import CRITIC_PREFIX, GameSpec, Pointer, spec_to_json
-from ludus.data.trees import Array, IntArray, Tree, put
+from ludus.data.trees import Array, IntArray, Tree, put, take
 from ludus.games.bots import RandomBot, Rows, first_illegal
+from ludus.games.exported import SUFFIX, ExportedPlayer
 from ludus.games.game import Bot, GameBatch, GameSource
 from ludus.games.program import CountedTables, Program, ProgramLost
+from ludus.games.seat_rows import GameError
 from ludus.games.tables import WrappedGame
 
 PROTOCOL = 1
@@ -198,6 +201,53 @@ def _write(array: Array, row: int, head: str, value: Any) -> None:
         array[row] = value
 
 
+class ExportedBot:
+    """A `Bot` from a file of `ludus export`. It keeps a memory for each seat at each table, and begins with an empty one
+    in each episode."""
+
+    def __init__(self, name: str, player: ExportedPlayer) -> None:
+        self.name = name
+        self._player = player
+        self._fits: GameSpec | None = None
+        self._tables: ref[GameBatch] | None = None
+        self._memory: dict[tuple[int, int], tuple[int, Tree]] = {}  # (table, seat) -> number of the episode, memory
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        if self._fits is not game.spec:
+            self._player.require_fit(game.spec)
+            self._fits = game.spec
+        if self._tables is None or self._tables() is not game:
+            self._memory = {}
+            self._tables = ref(game)
+        rows = Rows.of(game, tables, seats)
+        policy_of_row = np.array(self._player.played.seats)[seats]
+        actions: Tree = {
+            name: np.zeros((len(rows), *spec.shape), spec.dtype) for name, spec in rows.kind.action.arrays.items()
+        }
+        for policy in np.unique(policy_of_row).tolist():
+            here = np.flatnonzero(policy_of_row == policy)
+            places = list(zip(tables[here].tolist(), seats[here].tolist(), strict=True))
+            state = self._remembered(game, policy, places)
+            seen, masks = take(rows.observation, here), take(rows.legal, here)
+            chosen, after = self._player.decide(policy, seats[here], seen, masks, state, rng)
+            put(actions, (here,), chosen)
+            if after:
+                assert isinstance(game, CountedTables)
+                for row, (table, seat) in enumerate(places):
+                    self._memory[table, seat] = int(game.episodes[table]), take(after, row)
+        return actions
+
+    def _remembered(self, game: GameBatch, policy: int, places: Sequence[tuple[int, int]]) -> Tree:
+        state = self._player.initial_state(policy, len(places))
+        if state and not isinstance(game, CountedTables):
+            raise GameError(f"bot {self.name!r} has a memory, and {type(game).__name__} does not count episodes")
+        for row, (table, seat) in enumerate(places if isinstance(game, CountedTables) else ()):
+            episode, before = self._memory.get((table, seat), (-1, {}))
+            if episode == game.episodes[table]:
+                put(state, row, before)
+        return state
+
+
 PROGRAM = "program:"
 
 
@@ -233,6 +283,8 @@ def find_bot(name: str, address: str) -> Bot:
     """The bot at an address. A program is started when it first acts."""
     if address.startswith(PROGRAM):
         return ProgramBot(name, _run_by(_words(name, address)))
+    if address.endswith(SUFFIX):
+        return ExportedBot(name, ExportedPlayer(address))
     try:
         found = load_address(address)
         made: Any = found() if isinstance(found, type) or not hasattr(found, "act") else found
@@ -248,9 +300,9 @@ def find_bot(name: str, address: str) -> Bot:
 
 def named_address(text: str) -> tuple[str, str] | None:
     """Name and address of a bot written as `[NAME=]ADDRESS`; None: the text is the name of a player."""
-    if named := re.fullmatch(r"([\w.\-]+)=(.*:.*)", text):
+    if named := re.fullmatch(r"([\w.\-]+)=(.*:.*|.*\.onnx)", text):
         return named[1], named[2]
-    is_address = text.startswith(PROGRAM) or re.search(r"\.py:[A-Za-z_]", text)
+    is_address = text.startswith(PROGRAM) or text.endswith(SUFFIX) or re.search(r"\.py:[A-Za-z_]", text)
     return (_name_from(text), text) if is_address else None
 
 
@@ -260,6 +312,10 @@ def fixed_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
 
 
 def _fixed(name: str, address: str) -> str:
+    if address.endswith(SUFFIX) and not address.startswith(PROGRAM):
+        if not os.path.isfile(address):
+            raise ValueError(f"bots.{name}: there is no file {address!r}")
+        return str(Path(address).resolve())
     if not address.startswith(PROGRAM):
         file, colon, attribute = address.rpartition(":")
         return f"{Path(file).resolve()}{colon}{attribute}" if file.endswith(".py") else address
@@ -291,11 +347,14 @@ def _run_by(words: list[str]) -> list[str]:
 
 
 def _name_from(address: str) -> str:
-    """`my_bot` of program:./my_bot.py, `bot` of program:node bots/bot.js, `Greedy` of my_bots.py:Greedy."""
+    """`my_bot` of program:./my_bot.py, `bot` of program:node bots/bot.js, `Greedy` of my_bots.py:Greedy, `agent` of
+    agent.onnx."""
     if address.startswith(PROGRAM):
         words = _words("", address)
         files = [word for word in words if os.path.isfile(word)]
         plain = Path((files or words)[0]).stem
+    elif address.endswith(SUFFIX):
+        plain = Path(address).stem
     else:
         plain = address.rpartition(":")[2].rpartition(".")[2]
     return re.sub(r"[^A-Za-z0-9_.\-]", "-", plain).lstrip("-.") or "bot"

@@ -176,8 +176,8 @@ class ScatterConnection(nn.Module):
         place = place + self._cell(seen[..., self.x], valid, width)
         index = place.flatten(0, -2).unsqueeze(-1).expand(-1, -1, reduced.shape[-1])
         values = reduced.flatten(0, -3)
-        cells = values.new_zeros(len(values), height * width, values.shape[-1]).scatter_add(1, index, values)
-        return cells.mT.reshape(*valid.shape[:-1], -1, height, width)
+        cells = values.new_zeros(values.shape[0], height * width, values.shape[-1]).scatter_add(1, index, values)
+        return cells.transpose(-1, -2).reshape(*valid.shape[:-1], -1, height, width)
 
     def _cell(self, coordinate: Tensor, valid: Tensor, cells: int) -> Tensor:
         share = coordinate.masked_fill(~valid, 0).float() / self.scale

@@ -68,8 +68,10 @@ def crop_entities(entities: Tensor, length: Tensor, maximum: int) -> tuple[Tenso
 def embed_by_length(rows: Tensor, valid: Tensor, length: Tensor, embed: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """`embed(rows, valid)`, [..., N, size] and zero where not valid. Many lists on a CPU are embedded in groups of
     similar length, each cropped to its own longest list: most are far shorter than the longest one of all."""
+    if rows.dim() > 3 or rows.device.type != "cpu" or DeferredChecks.active():
+        return embed(rows, valid)
     num_groups = len(rows) // _GROUPED_ROWS
-    if num_groups < 2 or rows.dim() > 3 or rows.device.type != "cpu" or DeferredChecks.active():
+    if num_groups < 2:
         return embed(rows, valid)
     longest = rows.shape[1]
     order = length.argsort(stable=True)

@@ -58,7 +58,7 @@ class MapEncoder(Encoder):
         for (cells_name, planes), tower in zip(self.planes_of_map.items(), self.towers, strict=True):
             stacked = [as_float(observation[name]) for name in planes]
             planes_of_cells = tower(stacked[0] if len(stacked) == 1 else torch.cat(stacked, -3))
-            cells = planes_of_cells.movedim(-3, -1).flatten(-3, -2)
+            cells = planes_of_cells.flatten(-2).transpose(-1, -2)
             features.append(cells.flatten(-2))
             valid = torch.ones(cells.shape[:-1], dtype=torch.bool, device=cells.device)
             entities[cells_name] = EncodedEntities(cells, valid)

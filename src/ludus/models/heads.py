@@ -97,7 +97,7 @@ class PointHead(nn.Module):
             shape = (*question.features.shape[:-1], _POINT_RANK, -1)
             rows = self.rows(question.features).reshape(*shape)
             columns = self.columns(question.features).reshape(*shape)
-            logits = (rows.mT @ columns).flatten(-2)
+            logits = (rows.transpose(-1, -2) @ columns).flatten(-2)
         else:
             logits = self.scores(question.features)
         logits = question.tempered(logits)

@@ -70,11 +70,25 @@ class ModulePolicy(nn.Module):
         def tensors(tree: Tree) -> dict[str, Tensor]:
             return {name: on_device(array, device) for name, array in tree.items()}
 
-        seen = tensors(observation)
-        logits, value, new_state = self._run(seen, tensors(state))
         chooser: Chooser = Greedy() if greedy else Drawn(on_device(uniforms, device))
-        decisions = self._decide(logits, seen, tensors(legal), chooser)
-        return decisions.acted(value if want_value else None, new_state)
+        decisions, values, new_state = self.forward(
+            tensors(observation), tensors(legal), tensors(state), chooser, want_value=want_value
+        )
+        return decisions.acted(None if values is None else values[..., 0], new_state)
+
+    def forward(
+        self,
+        observation: Observation,
+        legal: Mapping[str, Tensor],
+        state: State,
+        chooser: Chooser,
+        *,
+        want_value: bool = True,
+    ) -> tuple[Decisions, Tensor | None, State]:
+        """Decisions of rows of tensors, the value [rows, 1], and the memory after them."""
+        logits, value, new_state = self._run(observation, state)
+        decisions = self._decide(logits, observation, legal, chooser)
+        return decisions, value.unsqueeze(-1) if want_value else None, new_state
 
     def unroll(self, batch: Batch) -> Unrolled:
         leading = tuple(batch.first.shape)

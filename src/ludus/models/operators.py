@@ -39,7 +39,7 @@ class _Tanh(torch.autograd.Function):
 
 def tanh(inputs: Tensor) -> Tensor:
     """The hyperbolic tangent, by the fastest implementation for the tensor's device."""
-    if inputs.device.type != "cpu":
+    if inputs.device.type != "cpu" or torch.jit.is_tracing():  # an exported graph has a tangent of its own
         return torch.tanh(inputs)
     if not torch.is_grad_enabled():
         return _tanh_on_cpu(inputs)
@@ -144,7 +144,7 @@ class LSTM(nn.Module):
     def step(self, projected: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """The next (hidden, cell)."""
         if self.recurrent_norm is None:
-            weight = self.recurrent.weight.mT
+            weight = self.recurrent.weight.transpose(-1, -2)
             gates = (torch.addmm if weight.dim() == 2 else torch.baddbmm)(projected, hidden, weight)
         else:
             gates = projected + self.recurrent_norm(self.recurrent(hidden))
@@ -217,7 +217,7 @@ class Attention(nn.Module):
         """`entities` [..., N, size], `valid` [..., N] bool. Rows without a valid entry stay finite."""
         num_entities, size = entities.shape[-2:]
         split = self.inputs(entities).view(-1, num_entities, 3, self.num_heads, size // self.num_heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)
+        query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
         blind = torch.where(valid, 0.0, LOWEST).flatten(0, -2)[:, None, None, :]
         mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=blind)
         outputs: Tensor = self.outputs(mixed.transpose(1, 2).reshape(entities.shape))

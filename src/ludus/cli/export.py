@@ -1,0 +1,108 @@
+"""`ludus export`: a player of a run as ONNX, as difficulty levels, or as a page that plays by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ludus.cli.options import COUNT, Weights, code_trust_option, json_option, weights_option
+from ludus.config import ConfigError
+from ludus.lookup import open_run
+from ludus.models.policy import use_threads
+from ludus.system.machine import install_command
+
+
+@click.command("export")
+@click.argument("run", type=click.Path())
+@click.argument("player", required=False)
+@click.option("--to", type=click.Path(path_type=Path), help="A file that ends in .onnx, or a folder for its files.")
+@click.option("--logits", is_flag=True, help="Add the masked logits of every head to the outputs.")
+@click.option("--value", is_flag=True, help="Add the critic's estimate to the outputs.")
+@click.option("--ladder", is_flag=True, help="Write snapshots of PLAYER as difficulty levels into the folder --to.")
+@click.option("--levels", type=COUNT, default=5, help="With --ladder: how many.")
+@click.option("--page", type=click.Path(path_type=Path), help="Write one HTML file on which people play the agent.")
+@weights_option
+@json_option("Print the manifest, or the levels, as JSON.")
+@code_trust_option
+def export_command(
+    run: str,
+    player: str | None,
+    to: Path | None,
+    logits: bool,
+    value: bool,
+    ladder: bool,
+    levels: int,
+    page: Path | None,
+    weights: Weights,
+    as_json: bool,
+) -> None:
+    """Take PLAYER of RUN out of Ludus. PLAYER is named as in `ludus eval`; default: the best of the first learning
+    player.
+
+    The agent becomes an ONNX file with a manifest and a model card beside it. Before it is written, the file is
+    compared with the player on random and played observations. `ludus.load_agent("agent.onnx")` plays it with
+    onnxruntime alone, and so do `ludus eval` and `ludus play`, which take the file as a player.
+
+    \b
+    ludus export runs/mine main@best --to agent.onnx
+    ludus export runs/mine main --ladder --levels 4 --to levels
+    ludus export runs/mine main@best --page connect_four.html
+    """
+    if to is None and page is None:
+        raise click.UsageError("say what to write: --to agent.onnx, or --page FILE.html")
+    if ladder and (to is None or to.suffix):
+        raise click.UsageError("--ladder writes several files: name a folder with --to")
+    use_threads(1)
+    folder = open_run(run)
+    if to is not None:
+        try:
+            from ludus.export.files import Exported, export_player
+            from ludus.export.ladder import export_ladder
+        except ModuleNotFoundError as error:
+            if error.name not in ("onnx", "onnxruntime"):
+                raise
+            raise ConfigError(f"{error.name!r} is not installed; {install_command('export')} adds it") from error
+
+        def tell(exported: Exported) -> None:
+            if not as_json:
+                _show(exported)
+
+        if ladder:
+            made = export_ladder(
+                folder, player or _first_learner(run), to, levels=levels, logits=logits, value=value, tell=tell
+            )
+            click.echo(json.dumps(made.document) if as_json else f"levels:   {made.file}")
+        else:
+            exported = export_player(
+                folder, player or f"{_first_learner(run)}@best", to, weights=weights, logits=logits, value=value
+            )
+            tell(exported)
+            if as_json:
+                click.echo(json.dumps(exported.manifest))
+
+
+def _first_learner(run: str) -> str:
+    from ludus.run import Run
+
+    members = Run(run).league().players
+    return next(one.id for one in members if one.latest_model is not None or one.lineage is not None)
+
+
+def _show(exported: object) -> None:
+    from ludus.export.files import Exported
+
+    assert isinstance(exported, Exported)
+    facts, parity = exported.facts, exported.parity
+    rating = facts.rating
+    elo = "" if rating is None else f", Elo {rating['elo']:+.0f} ({rating['low']:+.0f} to {rating['high']:+.0f})"
+    click.echo(f"player:   {facts.id}, {facts.decisions:,} decisions{elo}")
+    for file in exported.files:
+        click.echo(f"file:     {file} ({file.stat().st_size / 1000:,.0f} kB)")
+    beside = f", {exported.card}" if exported.card is not None else ""
+    click.echo(f"beside:   {exported.manifest_file}{beside}")
+    for output, largest in parity.largest.items():
+        click.echo(f"check:    {output} differs by at most {largest:.2g}")
+    ties = f", {parity.ties} of them at a tie" if parity.ties else ""
+    click.echo(f"checked:  {parity.rows:,} decisions{ties}; largest difference {parity.worst:.2g}")

@@ -1,0 +1,194 @@
+"""`ludus export`: the files of a player. AGENT.onnx for each kind of seat, AGENT.json with the manifest, and README.md, the
+model card. Every file is checked against the player before it is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ludus.config import ConfigError
+from ludus.data.specs import SeatKind, spec_to_json
+from ludus.experiment import Experiment
+from ludus.export.card import MARK, PlayerFacts, player_facts, write_card
+from ludus.export.parity import Parity, check_parity
+from ludus.games.exported import FORMAT, GREEDY, MANIFEST_KEY, SUFFIX, ExportedPolicy
+from ludus.models.onnx_graph import OPSET, ExportError, GraphArray, PolicyGraph, onnx_bytes
+from ludus.models.policy import Policy, join_kinds, weights_of
+from ludus.runtime.assemble import load_players, load_state
+from ludus.store.checkpoints import encode_tensors
+from ludus.store.files import StoreError, atomic_write
+from ludus.store.model_pool import Variant
+from ludus.store.run_folder import RunFolder
+from ludus.system.machine import installed_version
+from ludus.workers.player_cache import played_weights
+
+CARD = "README.md"
+AGENT = "agent"
+
+
+class ExportFailed(StoreError):  # noqa: N818
+    """A player that cannot be exported; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """The files of one player."""
+
+    files: tuple[Path, ...]
+    """One for each kind of seat."""
+    manifest_file: Path
+    card: Path | None
+    manifest: Mapping[str, Any]
+    parity: Parity
+    facts: PlayerFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedPlayer:
+    """A player of a run with its networks."""
+
+    experiment: Experiment
+    name: str
+    model: str
+    weights: str | None
+    policies: tuple[Policy, ...]
+
+    @property
+    def digest(self) -> str:
+        """Of its weights."""
+        joined = join_kinds(self.policies, map(weights_of, self.policies))
+        return hashlib.sha256(encode_tensors(joined)).hexdigest()
+
+
+def load_player(folder: RunFolder, player: str, weights: Variant) -> LoadedPlayer:
+    now, league = load_state(folder)
+    (seated,) = load_players(now, folder, league, [player], weights=weights).values()
+    if seated.bot is not None:
+        raise ConfigError(f"{player!r} is a bot, which has no network; players: {', '.join(league.standings)}")
+    return LoadedPlayer(
+        experiment=now,
+        name=player,
+        model=seated.model_name,
+        weights=played_weights(league, folder.models, player, weights),
+        policies=seated.policies,
+    )
+
+
+def export_player(
+    folder: RunFolder,
+    player: str,
+    to: Path,
+    *,
+    weights: Variant = "average",
+    logits: bool = False,
+    value: bool = False,
+    card: bool = True,
+    seed: int = 0,
+) -> Exported:
+    """Write a player of a run as ONNX. `to`: a file that ends in `.onnx`, or a folder."""
+    first = to if to.suffix == SUFFIX else to / f"{AGENT}{SUFFIX}"
+    if card:
+        _require_own_card(first.parent / CARD)
+    loaded = load_player(folder, player, weights)
+    facts = player_facts(folder, loaded.name, loaded.model)
+    kinds = loaded.experiment.grouped_game.spec.kinds
+    files = [first if len(kinds) == 1 else first.with_name(f"{first.stem}-{_plain(kind.name)}{SUFFIX}") for kind in kinds]
+    try:
+        graphs = [PolicyGraph(policy, value=value, logits=logits) for policy in loaded.policies]
+        manifest = _manifest(folder, loaded, facts, files, graphs)
+        contents = [onnx_bytes(graph, {MANIFEST_KEY: json.dumps(manifest)}) for graph in graphs]
+    except ExportError as error:
+        raise ExportFailed(f"{player}: {error}") from error
+    parity = _checked(contents, manifest, graphs, kinds, loaded, seed)
+    first.parent.mkdir(parents=True, exist_ok=True)
+    for file, content in zip(files, contents, strict=True):
+        atomic_write(file, content)
+    manifest = {
+        **manifest,
+        "policies": [
+            {**one, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+            for one, content in zip(manifest["policies"], contents, strict=True)
+        ],
+        "parity": parity.to_dict(),
+    }
+    manifest_file = first.with_suffix(".json")
+    atomic_write(manifest_file, (json.dumps(manifest, indent=2) + "\n").encode())
+    card_file = first.parent / CARD if card else None
+    if card_file is not None:
+        write_card(card_file, facts, manifest, loaded.experiment)
+    return Exported(
+        files=tuple(files), manifest_file=manifest_file, card=card_file, manifest=manifest, parity=parity, facts=facts
+    )
+
+
+def _checked(
+    contents: Sequence[bytes],
+    manifest: Mapping[str, Any],
+    graphs: Sequence[PolicyGraph],
+    kinds: Sequence[SeatKind],
+    loaded: LoadedPlayer,
+    seed: int,
+) -> Parity:
+    """Run the files aside, before they get their names."""
+    with TemporaryDirectory() as aside:
+        policies = []
+        for number, (content, facts, kind) in enumerate(zip(contents, manifest["policies"], kinds, strict=True)):
+            path = Path(aside) / f"{number}{SUFFIX}"
+            path.write_bytes(content)
+            policies.append(ExportedPolicy(path, facts, kind))
+        parity = check_parity(graphs, policies, loaded.experiment.grouped_game, seed)
+    parity.require_equal(loaded.name)
+    return parity
+
+
+def _manifest(
+    folder: RunFolder, loaded: LoadedPlayer, facts: PlayerFacts, files: Sequence[Path], graphs: Sequence[PolicyGraph]
+) -> dict[str, Any]:
+    """What a file says of itself; the digests of the files are only in the manifest beside them."""
+    return {
+        "format": FORMAT,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"ludus": installed_version(), **{name: version(name) for name in ("torch", "onnx", "onnxruntime")}},
+        "opset": OPSET,
+        "run": folder.path.resolve().name,
+        "player": loaded.name,
+        "model": loaded.model,
+        "weights": loaded.weights,
+        "weights_sha256": loaded.digest,
+        "rating": facts.rating,
+        "game": spec_to_json(loaded.experiment.game.spec),
+        "played": spec_to_json(loaded.experiment.grouped_game.spec),
+        "greedy_uniform": GREEDY,
+        "policies": [
+            {
+                "kind": graph.policy.kind.name,
+                "file": file.name,
+                "inputs": [_described(array) for array in graph.layout.inputs],
+                "outputs": [_described(array) for array in graph.layout.outputs],
+                "draws": list(graph.layout.draws),
+            }
+            for file, graph in zip(files, graphs, strict=True)
+        ],
+    }
+
+
+def _described(array: GraphArray) -> dict[str, Any]:
+    return {"name": array.name, "dtype": array.dtype, "shape": list(array.shape)}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.\-]", "-", name)
+
+
+def _require_own_card(card: Path) -> None:
+    """Refuse to overwrite a README that is not a model card of ours."""
+    if card.exists() and MARK not in card.read_text(encoding="utf-8", errors="replace"):
+        raise ConfigError(f"{card} is there already, and is no model card: export into a folder of its own")

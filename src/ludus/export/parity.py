@@ -1,0 +1,243 @@
+"""The check of an exported file: it must decide as the player of the run does, on random and on played observations, with
+memory that is carried along and reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import CRITIC_PREFIX, Entities, SeatKind, length_name
+from ludus.data.trees import Array, Tree, allocate, put, take
+from ludus.games.exported import GREEDY, ExportedPolicy
+from ludus.games.game import GameSource, allocate_actions
+from ludus.models.onnx_graph import PolicyGraph
+from ludus.models.policy import Acted, Policy
+from ludus.store.files import StoreError
+
+TOLERANCE = 1e-5
+"""Largest difference of a number. Also the probability by which two draws may differ."""
+BATCH_SIZES = (1, 7, 32)
+STEPS = 50
+"""Decisions that memory is carried over, and steps of the games that are played."""
+STEPS_WITHOUT_MEMORY = 10
+_RESET_EVERY = 11
+"""Random rows forget everything once in so many steps, each at another one."""
+
+
+class ParityError(StoreError):
+    """An exported file that decides in another way than the player."""
+
+
+@dataclass
+class Parity:
+    """What the check has found, by output of the file."""
+
+    largest: dict[str, float] = field(default_factory=dict)
+    """Output -> largest absolute difference. An action differs by 0 or by 1."""
+    rows: int = 0
+    """Decisions that were compared."""
+    ties: int = 0
+    """Decisions that differ by no more than rounding: two options were equally probable, or the uniform number lay on
+    the border between them."""
+
+    @property
+    def worst(self) -> float:
+        return max(self.largest.values(), default=0.0)
+
+    def note(self, output: str, difference: float) -> None:
+        self.largest[output] = max(self.largest.get(output, 0.0), difference)
+
+    def require_equal(self, file: str) -> None:
+        """Raise `ParityError` with the output that differs most."""
+        wrong = {name: found for name, found in self.largest.items() if not found <= TOLERANCE}
+        if wrong:
+            output = max(wrong, key=wrong.__getitem__)
+            raise ParityError(
+                f"{file} does not decide as the player does: output {output!r} differs by {wrong[output]:.3g}, more than "
+                f"{TOLERANCE:g}, in {self.rows} decisions. A network of your own must not depend on the values of tensors "
+                "in Python (if, len, item)"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"tolerance": TOLERANCE, "decisions": self.rows, "ties": self.ties, "largest_difference": self.largest}
+
+
+def check_parity(graphs: Sequence[PolicyGraph], files: Sequence[ExportedPolicy], game: GameSource, seed: int) -> Parity:
+    """Compare the files of a player with its policies, one of each for every kind of seat of the game."""
+    parity = Parity()
+    rng = np.random.default_rng(seed)
+    pairs = [_Pair(graph, file, parity, rng) for graph, file in zip(graphs, files, strict=True)]
+    for rows in BATCH_SIZES:
+        for pair in pairs:
+            _compare_random(pair, rows)
+        _compare_played(pairs, game, rows, rng)
+    return parity
+
+
+class _Pair:
+    """A policy and its file, asked the same questions."""
+
+    def __init__(self, graph: PolicyGraph, file: ExportedPolicy, parity: Parity, rng: np.random.Generator) -> None:
+        self.policy: Policy = graph.policy
+        self.file = file
+        self._graph = graph
+        self._parity = parity
+        self._rng = rng
+
+    def compare(self, observation: Tree, legal: Tree, states: tuple[Tree, Tree]) -> tuple[Tree, tuple[Tree, Tree]]:
+        """Ask both. `states` is the memory of each; returns the actions of the policy and the memory after them."""
+        rows = len(next(iter(observation.values())))
+        uniforms = self._rng.random((rows, self.policy.num_draws), np.float32)
+        drawn = self._asked(observation, legal, states, uniforms, greedy=False)
+        self._asked(observation, legal, states, uniforms, greedy=True)
+        self._parity.rows += 2 * rows
+        return drawn
+
+    def _asked(
+        self, observation: Tree, legal: Tree, states: tuple[Tree, Tree], uniforms: Array, *, greedy: bool
+    ) -> tuple[Tree, tuple[Tree, Tree]]:
+        def ask(rows: Any, draws: Array) -> Acted:
+            given = [{name: np.ascontiguousarray(array[rows]) for name, array in tree.items()} for tree in seen]
+            return self.policy.act(*given, np.ascontiguousarray(draws[rows]), greedy=greedy)
+
+        seen = (observation, legal, states[0])
+        acted = ask(slice(None), uniforms)
+        given = np.full_like(uniforms, GREEDY) if greedy else uniforms
+        found = self.file.run(observation, legal, states[1], given)
+        same = np.ones(len(uniforms), bool)
+        for head, action in acted.action.items():
+            same &= (found[f"action.{head}"] == action).reshape(len(action), -1).all(1)
+        for row in np.flatnonzero(~same).tolist():
+            near = (
+                _first_difference_is_small(acted, found, row)
+                if greedy
+                else any(
+                    _same_action(ask([row], (uniforms + shift).clip(0.0, 1.0 - 2.0**-24).astype(np.float32)), found, row)
+                    for shift in (TOLERANCE, -TOLERANCE)
+                )
+            )
+            self._parity.ties += near
+            for head, action in acted.action.items():
+                if not near and not np.array_equal(found[f"action.{head}"][row], action[row]):
+                    self._parity.note(f"action.{head}", 1.0)
+        for head in acted.action:
+            self._parity.note(f"action.{head}", 0.0)
+        self._note("log_prob", acted.log_prob[same], found["log_prob"][same])
+        if "value" in found:
+            self._note("value", acted.value, found["value"])
+        if logits := [name for name in found if name.startswith("logits.")]:  # a policy does not tell its own
+            expected = self._graph.outputs(self.file.feeds(observation, legal, states[1], given))
+            for name in logits:
+                self._note(name, expected[name][same], found[name][same])
+        for name, array in acted.state.items():
+            self._note(f"next_memory.{name}", array, found[f"next_memory.{name}"])
+        return acted.action, (acted.state, {name: found[f"next_memory.{name}"] for name in acted.state})
+
+    def _note(self, output: str, one: Array, other: Array) -> None:
+        difference = np.abs(one.astype(np.float64) - other)
+        self._parity.note(output, float(difference.max()) if difference.size else 0.0)
+
+
+def _same_action(acted: Acted, found: Tree, row: int) -> bool:
+    return all(np.array_equal(found[f"action.{head}"][row], action[0]) for head, action in acted.action.items())
+
+
+def _first_difference_is_small(acted: Acted, found: Tree, row: int) -> bool:
+    """Whether the first head that differs took an option of the same probability."""
+    for place, (head, action) in enumerate(acted.action.items()):
+        if not np.array_equal(found[f"action.{head}"][row], action[row]):
+            return abs(float(found["log_prob"][row, place] - acted.log_prob[row, place])) <= TOLERANCE
+    return True
+
+
+def _compare_random(pair: _Pair, rows: int) -> None:
+    kind, rng = pair.policy.kind, np.random.default_rng(rows)
+    states = (pair.policy.initial_state(rows), allocate(pair.policy.state_arrays, (rows,)))
+    for step in range(STEPS if states[0] else STEPS_WITHOUT_MEMORY):
+        _, states = pair.compare(random_observation(kind, rows, rng), random_legal(kind, rows, rng), states)
+        _forget(states, (np.arange(rows) + step) % _RESET_EVERY == 0)
+
+
+def _compare_played(pairs: Sequence[_Pair], game: GameSource, tables: int, rng: np.random.Generator) -> None:
+    """Let the player play all seats."""
+    spec = game.spec
+    with closing(game.tables(tables)) as batch:
+        everywhere = np.arange(tables)
+        batch.reset(everywhere, rng.integers(2**63, size=tables, dtype=np.uint64))
+        memory = [
+            tuple(allocate(pair.policy.state_arrays, (tables, len(seats))) for _ in range(2))
+            for pair, seats in zip(pairs, spec.seats_of_kind, strict=True)
+        ]
+        for _ in range(STEPS):
+            actions = allocate_actions(spec, tables)
+            for kind, seats in enumerate(spec.seats_of_kind):
+                where = np.nonzero(batch.view.to_act[:, seats])
+                if not len(where[0]):
+                    continue
+                own, theirs = (take(state, where) for state in memory[kind])
+                seen, legal = take(batch.view.observation[kind], where), take(batch.view.legal[kind], where)
+                chosen, after = pairs[kind].compare(seen, legal, (own, theirs))
+                put(actions[kind], where, chosen)
+                for state, new in zip(memory[kind], after, strict=True):
+                    put(state, where, new)
+            batch.step(actions)
+            ended = np.flatnonzero(batch.view.over | batch.view.truncated)
+            if len(ended):
+                batch.reset(ended, rng.integers(2**63, size=len(ended), dtype=np.uint64))
+                for states in memory:
+                    for state in states:
+                        for array in state.values():
+                            array[ended] = 0
+
+
+def _forget(states: tuple[Tree, Tree], rows: NDArray[np.bool_]) -> None:
+    for state in states:
+        for name, array in state.items():
+            state[name] = np.where(rows.reshape(-1, *(1,) * (array.ndim - 1)), 0, array).astype(array.dtype)
+
+
+def random_observation(kind: SeatKind, rows: int, rng: np.random.Generator) -> Tree:
+    """Numbers of any size that the types of the parts can have."""
+    return dict(_random_parts(kind, rows, rng))
+
+
+def _random_parts(kind: SeatKind, rows: int, rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
+    for name, spec in kind.observation.arrays.items():
+        part = kind.observation.parts.get(name)
+        shape = (rows, *spec.shape)
+        if name.startswith(CRITIC_PREFIX):
+            yield name, np.zeros(shape, spec.dtype)
+        elif part is None:  # the length of a list, at least one: a head may point into it
+            entities = kind.observation.parts[name.removesuffix(length_name(""))]
+            assert isinstance(entities, Entities)
+            yield name, rng.integers(1, entities.maximum, rows, endpoint=True).astype(spec.dtype)
+        else:
+            array = _random_array(spec.dtype, shape, rng)
+            if isinstance(part, Entities):
+                if part.types:
+                    array[..., 0] = rng.integers(part.types, size=shape[:-1])
+                for column, number in enumerate(part.categories, part.features - len(part.categories)):
+                    array[..., column] = rng.integers(number, size=shape[:-1])
+            yield name, array
+
+
+def _random_array(dtype: np.dtype[np.generic], shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    if dtype.kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    most = {"b": 2, "u": 256, "i": 100}.get(dtype.kind, 2)
+    return rng.integers(most, size=shape).astype(dtype)
+
+
+def random_legal(kind: SeatKind, rows: int, rng: np.random.Generator) -> Tree:
+    """Masks with at least the first option."""
+    masks: Mapping[str, Array] = {
+        name: rng.random((rows, *spec.shape)) < 0.5 for name, spec in kind.legal_arrays.items()
+    }
+    for mask in masks.values():
+        mask[:, 0] = True
+    return dict(masks)
