@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from ludus.config import ConfigError
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
 from ludus.system.machine import install_command
+
+if TYPE_CHECKING:
+    from ludus.export.files import Exported
 
 
 @click.command("export")
@@ -52,14 +56,15 @@ def export_command(
     """
     if to is None and page is None:
         raise click.UsageError("say what to write: --to agent.onnx, or --page FILE.html")
-    if ladder and (to is None or to.suffix):
-        raise click.UsageError("--ladder writes several files: name a folder with --to")
+    if ladder and to is not None and to.suffix:
+        raise click.UsageError(f"--ladder writes several files: name a folder with --to instead of {to}")
     use_threads(1)
     folder = open_run(run)
+    learner = player.partition("@")[0] if player is not None else _first_learner(folder.path)
+    chosen = player or f"{learner}@best"
     if to is not None:
         try:
-            from ludus.export.files import Exported, export_player
-            from ludus.export.ladder import export_ladder
+            from ludus.export.files import export_ladder, export_player
         except ModuleNotFoundError as error:
             if error.name not in ("onnx", "onnxruntime"):
                 raise
@@ -70,30 +75,29 @@ def export_command(
                 _show(exported)
 
         if ladder:
-            made = export_ladder(
-                folder, player or _first_learner(run), to, levels=levels, logits=logits, value=value, tell=tell
-            )
+            made = export_ladder(folder, learner, to, levels=levels, logits=logits, value=value, tell=tell)
             click.echo(json.dumps(made.document) if as_json else f"levels:   {made.file}")
         else:
-            exported = export_player(
-                folder, player or f"{_first_learner(run)}@best", to, weights=weights, logits=logits, value=value
-            )
+            exported = export_player(folder, chosen, to, weights=weights, logits=logits, value=value)
             tell(exported)
             if as_json:
                 click.echo(json.dumps(exported.manifest))
+    if page is not None:
+        from ludus.export.page import export_page
+        from ludus.export.player import choose_snapshots
+
+        players = choose_snapshots(folder, learner, levels) if ladder else [chosen]
+        export_page(folder, players, page, weights=weights)
+        click.echo(f"page:     {page} ({page.stat().st_size / 1000:,.0f} kB)", err=as_json)
 
 
-def _first_learner(run: str) -> str:
+def _first_learner(run: Path) -> str:
     from ludus.run import Run
 
-    members = Run(run).league().players
-    return next(one.id for one in members if one.latest_model is not None or one.lineage is not None)
+    return next(one.id for one in Run(run).league().players if one.lineage is not None)
 
 
-def _show(exported: object) -> None:
-    from ludus.export.files import Exported
-
-    assert isinstance(exported, Exported)
+def _show(exported: Exported) -> None:
     facts, parity = exported.facts, exported.parity
     rating = facts.rating
     elo = "" if rating is None else f", Elo {rating['elo']:+.0f} ({rating['low']:+.0f} to {rating['high']:+.0f})"

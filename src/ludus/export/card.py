@@ -3,125 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ludus.experiment import Experiment
-from ludus.league.payoff import wilson_interval
-from ludus.observe.league_fold import LeaguePlayer, RunFold
+from ludus.export.player import PlayerFacts, WinRate
 from ludus.store.files import atomic_write
-from ludus.store.run_folder import RunFolder, read_metrics
 
 MARK = "library_name: ludus"
 """A README with this line is a model card that may be replaced."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WinRate:
-    """Evaluation games against one bot; a draw is half a win."""
-
-    opponent: str
-    greedy: bool
-    games: int
-    win_rate: float
-    interval: tuple[float, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlayerFacts:
-    """What a run knows of one of its players."""
-
-    id: str
-    """In the league; the snapshot behind a tag."""
-    decisions: int
-    """That it was trained on."""
-    rating: dict[str, Any] | None
-    """Elo with its interval of 95 %, the anchor whose Elo is 0, and the games behind it."""
-    score: tuple[float, float] | None
-    """Mean score and standard error, in games with one team."""
-    win_rates: tuple[WinRate, ...]
-    exploitability: str | None
-    """The latest measure, in words."""
-
-
-def player_facts(folder: RunFolder, player: str, model: str) -> PlayerFacts:
-    """`model`: of the weights that are exported."""
-    with closing(RunFold(folder)) as fold:
-        fold.follow()
-        fold.require_players()
-        summary = fold.summary()
-        known = fold.players(summary)
-    found = _member(known, player, model)
-    rating = None
-    if found is not None and found.elo is not None and found.elo_interval is not None:
-        low, high = found.elo_interval
-        rating = {"elo": found.elo, "low": low, "high": high, "anchor": summary.anchor, "games": found.games}
-    name = player if found is None else found.id
-    bots = [one.id for one in known if one.role == "scripted"]
-    return PlayerFacts(
-        id=name,
-        decisions=0 if found is None else found.decisions,
-        rating=rating,
-        score=None if found is None else found.score,
-        win_rates=_win_rates(folder, name, model, bots),
-        exploitability=_exploitability(folder, model),
-    )
-
-
-def _member(known: list[LeaguePlayer], player: str, model: str) -> LeaguePlayer | None:
-    by_id = {one.id: one for one in known}
-    frozen = [one for one in known if one.model == model and one.role == "frozen"]
-    return by_id.get(player) or (frozen[-1] if frozen else None)
-
-
-def _rows(folder: RunFolder, name: str) -> list[dict[str, Any]]:
-    path = folder.metrics / f"{name}.jsonl"
-    return read_metrics(path)[0] if path.exists() else []
-
-
-def _win_rates(folder: RunFolder, player: str, model: str, bots: list[str]) -> tuple[WinRate, ...]:
-    """From the evaluations of this model, as `ludus train` and `ludus eval` keep them."""
-    counts: dict[tuple[str, bool], tuple[float, int]] = {}
-    for row in _rows(folder, "evaluations"):
-        players, models = row.get("players", []), row.get("models", [])
-        if len(players) != 2 or players[1] not in bots or "win_rate" not in row or models[:1] != [model]:
-            continue
-        key = players[1], bool(row.get("greedy"))
-        points, games = counts.get(key, (0.0, 0))
-        counts[key] = points + row["wins"] + row["draws"] / 2, games + row["episodes"]
-    return tuple(
-        WinRate(
-            opponent=opponent,
-            greedy=greedy,
-            games=games,
-            win_rate=points / games,
-            interval=wilson_interval(points, games),
-        )
-        for (opponent, greedy), (points, games) in sorted(counts.items())
-    )
-
-
-def _exploitability(folder: RunFolder, model: str) -> str | None:
-    for row in reversed(_rows(folder, "exploits")):
-        if [one.get("model") for one in row.get("players", ())] != [model]:
-            continue
-        if exact := row.get("exact"):
-            return (
-                f"{exact['exploitability']:.4f} (exact: the mean score of a best response; NashConv "
-                f"{exact['nash_conv']:.4f})"
-            )
-        if trained := row.get("trained"):
-            measured = trained["measured"]
-            low, high = measured["win_rate_interval"]
-            return (
-                f"at least: a best response trained for {trained['budget']:,} decisions wins "
-                f"{measured['win_rate']:.1%} ({low:.1%} to {high:.1%}) of {measured['episodes']:,} games"
-            )
-    return None
 
 
 def write_card(path: Path, facts: PlayerFacts, manifest: Mapping[str, Any], experiment: Experiment) -> None:

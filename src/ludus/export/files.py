@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,26 +16,19 @@ from typing import Any
 
 from ludus.config import ConfigError
 from ludus.data.specs import SeatKind, spec_to_json
-from ludus.experiment import Experiment
-from ludus.export.card import MARK, PlayerFacts, player_facts, write_card
+from ludus.export.card import MARK, write_card
 from ludus.export.parity import Parity, check_parity
+from ludus.export.player import ExportFailed, LoadedPlayer, PlayerFacts, choose_snapshots, load_player, player_facts
 from ludus.games.exported import FORMAT, GREEDY, MANIFEST_KEY, SUFFIX, ExportedPolicy
 from ludus.models.onnx_graph import OPSET, ExportError, GraphArray, PolicyGraph, onnx_bytes
-from ludus.models.policy import Policy, join_kinds, weights_of
-from ludus.runtime.assemble import load_players, load_state
-from ludus.store.checkpoints import encode_tensors
-from ludus.store.files import StoreError, atomic_write
+from ludus.store.files import atomic_write
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import installed_version
-from ludus.workers.player_cache import played_weights
 
 CARD = "README.md"
 AGENT = "agent"
-
-
-class ExportFailed(StoreError):  # noqa: N818
-    """A player that cannot be exported; the message says why."""
+LADDER = "ladder.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,37 +42,6 @@ class Exported:
     manifest: Mapping[str, Any]
     parity: Parity
     facts: PlayerFacts
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadedPlayer:
-    """A player of a run with its networks."""
-
-    experiment: Experiment
-    name: str
-    model: str
-    weights: str | None
-    policies: tuple[Policy, ...]
-
-    @property
-    def digest(self) -> str:
-        """Of its weights."""
-        joined = join_kinds(self.policies, map(weights_of, self.policies))
-        return hashlib.sha256(encode_tensors(joined)).hexdigest()
-
-
-def load_player(folder: RunFolder, player: str, weights: Variant) -> LoadedPlayer:
-    now, league = load_state(folder)
-    (seated,) = load_players(now, folder, league, [player], weights=weights).values()
-    if seated.bot is not None:
-        raise ConfigError(f"{player!r} is a bot, which has no network; players: {', '.join(league.standings)}")
-    return LoadedPlayer(
-        experiment=now,
-        name=player,
-        model=seated.model_name,
-        weights=played_weights(league, folder.models, player, weights),
-        policies=seated.policies,
-    )
 
 
 def export_player(
@@ -127,6 +89,52 @@ def export_player(
     return Exported(
         files=tuple(files), manifest_file=manifest_file, card=card_file, manifest=manifest, parity=parity, facts=facts
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Difficulty levels that were written, weakest first."""
+
+    levels: tuple[Exported, ...]
+    file: Path
+    document: Mapping[str, Any]
+
+
+def export_ladder(
+    folder: RunFolder,
+    player: str,
+    to: Path,
+    *,
+    levels: int,
+    logits: bool = False,
+    value: bool = False,
+    tell: Callable[[Exported], None] = lambda level: None,
+) -> Ladder:
+    """Write snapshots of a learning player into the folder `to`. The model card is that of the strongest level."""
+    chosen = choose_snapshots(folder, player, levels)
+    written = []
+    for number, snapshot in enumerate(chosen, start=1):
+        file, strongest = to / f"level-{number}{SUFFIX}", number == len(chosen)
+        written.append(export_player(folder, snapshot, file, logits=logits, value=value, card=strongest))
+        tell(written[-1])
+    document = {
+        "game": written[0].manifest["game"]["name"],
+        "player": player,
+        "levels": [
+            {
+                "level": number,
+                "files": [file.name for file in level.files],
+                "player": level.facts.id,
+                "decisions": level.facts.decisions,
+                "rating": level.facts.rating,
+                "score": None if level.facts.score is None else level.facts.score[0],
+            }
+            for number, level in enumerate(written, start=1)
+        ],
+    }
+    path = to / LADDER
+    atomic_write(path, (json.dumps(document, indent=2) + "\n").encode())
+    return Ladder(levels=tuple(written), file=path, document=document)
 
 
 def _checked(

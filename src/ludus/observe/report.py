@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,20 +66,30 @@ def read_documents(folder: RunFolder, read_replay: ReadReplay, tell: Callable[[s
 
 def report_page(folder: RunFolder, documents: Mapping[str, Any], static: Path = STATIC) -> str:
     """The page with its `documents`, by name, as the server of the pages would send them."""
-    index = (static / "index.html").read_text(encoding="utf-8")
-    main = _MAIN.search(index)
+    page = one_file_page(static / "index.html", [static], documents)
+    return page.replace("</body>", f"{_appendix(folder)}\n</body>")
+
+
+def one_file_page(index: Path, folders: Sequence[Path], documents: Mapping[str, Any]) -> str:
+    """A page with its scripts, styles and documents inside. `folders`: where the files that it names are."""
+    page = index.read_text(encoding="utf-8")
+    main = _MAIN.search(page)
     if main is None:
-        raise ValueError(f"{static / 'index.html'} names no module")
-    importmap = json.dumps({"imports": _modules(static, main[1])})
+        raise ValueError(f"{index} names no module")
+
+    def found(name: str) -> Path:
+        return next(path for folder in folders if (path := folder / name).is_file())
+
+    importmap = json.dumps({"imports": _modules(found, main[1])})
     start = f'import "{main[1]}";'
-    page = _STYLESHEET.sub(lambda sheet: f"<style>\n{_style(static / sheet[1])}</style>", index)
-    page = _ICON.sub(lambda icon: f'<link rel="icon" href="{_data_url(static / icon[1])}"{icon[2]}>', page)
+    page = _STYLESHEET.sub(lambda sheet: f"<style>\n{_style(found(sheet[1]))}</style>", page)
+    page = _ICON.sub(lambda icon: f'<link rel="icon" href="{_data_url(found(icon[1]))}"{icon[2]}>', page)
     scripts = (
         f"{_policy(importmap, start)}\n"
         f'<script type="importmap">{importmap}</script>\n<script type="module">{start}</script>'
     )
     page = page.replace(main[0], scripts)
-    return page.replace("</body>", f"{_appendix(folder)}\n{_embedded(documents)}\n</body>")
+    return page.replace("</body>", f"{_embedded(documents)}\n</body>")
 
 
 def _policy(*scripts: str) -> str:
@@ -90,7 +100,7 @@ def _policy(*scripts: str) -> str:
     return f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
 
 
-def _modules(static: Path, main: str) -> dict[str, str]:
+def _modules(find: Callable[[str], Path], main: str) -> dict[str, str]:
     """Every module that the page needs as an address that holds its text, for the page's import map."""
     found: dict[str, str] = {}
     waiting = [main]
@@ -98,7 +108,7 @@ def _modules(static: Path, main: str) -> dict[str, str]:
         name = waiting.pop()
         if name in found:
             continue
-        text = (static / name).read_text(encoding="utf-8")
+        text = find(name).read_text(encoding="utf-8")
         waiting += [match[3] for match in _IMPORT.finditer(text)]
         found[name] = _encoded(_IMPORT.sub(r"\1\2\3\2", text).encode(), "text/javascript")
     return found
