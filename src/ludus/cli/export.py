@@ -108,5 +108,7 @@ def _show(exported: Exported) -> None:
     click.echo(f"beside:   {exported.manifest_file}{beside}")
     for output, largest in parity.largest.items():
         click.echo(f"check:    {output} differs by at most {largest:.2g}")
+    for output, drift in parity.drift.items():
+        click.echo(f"check:    {output} drifts by at most {drift:.2g} when it is carried along")
     ties = f", {parity.ties} of them at a tie" if parity.ties else ""
     click.echo(f"checked:  {parity.rows:,} decisions{ties}; largest difference {parity.worst:.2g}")

@@ -152,7 +152,7 @@ def _checked(
             path = Path(aside) / f"{number}{SUFFIX}"
             path.write_bytes(content)
             policies.append(ExportedPolicy(path, facts, kind))
-        parity = check_parity(graphs, policies, loaded.experiment.grouped_game, seed)
+        parity = check_parity(graphs, policies, loaded.experiment.grouped_game, seed=seed)
     parity.require_equal(loaded.name)
     return parity
 

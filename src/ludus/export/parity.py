@@ -9,24 +9,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ludus.data.specs import CRITIC_PREFIX, Entities, SeatKind, length_name
 from ludus.data.trees import Array, Tree, allocate, put, take
 from ludus.games.exported import GREEDY, ExportedPolicy
 from ludus.games.game import GameSource, allocate_actions
+from ludus.models.module_policy import ModulePolicy
 from ludus.models.onnx_graph import PolicyGraph
 from ludus.models.policy import Acted, Policy
 from ludus.store.files import StoreError
 
 TOLERANCE = 1e-5
-"""Largest difference of a number. Also the probability by which two draws may differ."""
+"""Largest difference of a number in one decision, relative for numbers above 1. Also the probability by which two draws
+may differ."""
+MOST_DRIFT = 1e-3
+"""Largest difference of memories that each side has carried along by itself: some networks amplify rounding."""
 BATCH_SIZES = (1, 7, 32)
 STEPS = 50
 """Decisions that memory is carried over, and steps of the games that are played."""
 STEPS_WITHOUT_MEMORY = 10
-_RESET_EVERY = 11
-"""Random rows forget everything once in so many steps, each at another one."""
+STEPS_AFTER_RESET = 5
+
+_ADVICE = ": a module must not depend on the values of tensors in Python (if, item) or on the number of rows (len)"
 
 
 class ParityError(StoreError):
@@ -38,12 +42,16 @@ class Parity:
     """What the check has found, by output of the file."""
 
     largest: dict[str, float] = field(default_factory=dict)
-    """Output -> largest absolute difference. An action differs by 0 or by 1."""
+    """Output -> largest difference in one decision. An action differs by 0 or by 1."""
+    drift: dict[str, float] = field(default_factory=dict)
+    """Memory -> largest difference when each side goes on with its own memory."""
     rows: int = 0
     """Decisions that were compared."""
     ties: int = 0
     """Decisions that differ by no more than rounding: two options were equally probable, or the uniform number lay on
     the border between them."""
+    advice: str = ""
+    """What to look for in a network of the user's own."""
 
     @property
     def worst(self) -> float:
@@ -59,23 +67,34 @@ class Parity:
             output = max(wrong, key=wrong.__getitem__)
             raise ParityError(
                 f"{file} does not decide as the player does: output {output!r} differs by {wrong[output]:.3g}, more than "
-                f"{TOLERANCE:g}, in {self.rows} decisions. A network of your own must not depend on the values of tensors "
-                "in Python (if, len, item)"
+                f"{TOLERANCE:g}, in {self.rows} decisions{self.advice}"
             )
+        for output, found in self.drift.items():
+            if not found <= MOST_DRIFT:
+                raise ParityError(
+                    f"{file} does not remember as the player does: output {output!r} differs by {found:.3g} after "
+                    f"{STEPS} decisions, more than {MOST_DRIFT:g}"
+                )
 
     def to_dict(self) -> dict[str, Any]:
-        return {"tolerance": TOLERANCE, "decisions": self.rows, "ties": self.ties, "largest_difference": self.largest}
+        found = {"tolerance": TOLERANCE, "decisions": self.rows, "ties": self.ties, "largest_difference": self.largest}
+        return found | ({"drift_of_memory": self.drift} if self.drift else {})
 
 
-def check_parity(graphs: Sequence[PolicyGraph], files: Sequence[ExportedPolicy], game: GameSource, seed: int) -> Parity:
-    """Compare the files of a player with its policies, one of each for every kind of seat of the game."""
-    parity = Parity()
+def check_parity(
+    graphs: Sequence[PolicyGraph], files: Sequence[ExportedPolicy], game: GameSource | None, *, seed: int = 0
+) -> Parity:
+    """Compare the files of a player with its policies, one of each for every kind of seat of the game. Without a game,
+    on random observations alone."""
+    own = any(isinstance(graph.policy, ModulePolicy) for graph in graphs)
+    parity = Parity(advice=_ADVICE if own else "")
     rng = np.random.default_rng(seed)
     pairs = [_Pair(graph, file, parity, rng) for graph, file in zip(graphs, files, strict=True)]
     for rows in BATCH_SIZES:
         for pair in pairs:
             _compare_random(pair, rows)
-        _compare_played(pairs, game, rows, rng)
+        if game is not None:
+            _compare_played(pairs, game, rows, rng)
     return parity
 
 
@@ -90,25 +109,34 @@ class _Pair:
         self._rng = rng
 
     def compare(self, observation: Tree, legal: Tree, states: tuple[Tree, Tree]) -> tuple[Tree, tuple[Tree, Tree]]:
-        """Ask both. `states` is the memory of each; returns the actions of the policy and the memory after them."""
+        """Ask both. `states` is the memory that each has carried along; returns the actions of the policy and the
+        memory of each after them."""
+        own, carried = states
         rows = len(next(iter(observation.values())))
         uniforms = self._rng.random((rows, self.policy.num_draws), np.float32)
-        drawn = self._asked(observation, legal, states, uniforms, greedy=False)
-        self._asked(observation, legal, states, uniforms, greedy=True)
+        acted = self._asked(observation, legal, own, uniforms, greedy=False)
+        self._asked(observation, legal, own, uniforms, greedy=True)
         self._parity.rows += 2 * rows
-        return drawn
+        if not own:
+            return acted.action, states
+        found = self.file.run(observation, legal, carried, uniforms)
+        after = {name: found[f"next_memory.{name}"] for name in own}
+        for name, array in acted.state.items():
+            drift = self._parity.drift
+            drift[f"next_memory.{name}"] = max(drift.get(f"next_memory.{name}", 0.0), _difference(array, after[name]))
+        return acted.action, (acted.state, after)
 
-    def _asked(
-        self, observation: Tree, legal: Tree, states: tuple[Tree, Tree], uniforms: Array, *, greedy: bool
-    ) -> tuple[Tree, tuple[Tree, Tree]]:
+    def _asked(self, observation: Tree, legal: Tree, state: Tree, uniforms: Array, *, greedy: bool) -> Acted:
+        """Compare one decision of both, from the same memory."""
+
         def ask(rows: Any, draws: Array) -> Acted:
             given = [{name: np.ascontiguousarray(array[rows]) for name, array in tree.items()} for tree in seen]
             return self.policy.act(*given, np.ascontiguousarray(draws[rows]), greedy=greedy)
 
-        seen = (observation, legal, states[0])
+        seen = (observation, legal, state)
         acted = ask(slice(None), uniforms)
         given = np.full_like(uniforms, GREEDY) if greedy else uniforms
-        found = self.file.run(observation, legal, states[1], given)
+        found = self.file.run(observation, legal, state, given)
         same = np.ones(len(uniforms), bool)
         for head, action in acted.action.items():
             same &= (found[f"action.{head}"] == action).reshape(len(action), -1).all(1)
@@ -131,16 +159,21 @@ class _Pair:
         if "value" in found:
             self._note("value", acted.value, found["value"])
         if logits := [name for name in found if name.startswith("logits.")]:  # a policy does not tell its own
-            expected = self._graph.outputs(self.file.feeds(observation, legal, states[1], given))
+            expected = self._graph.outputs(self.file.feeds(observation, legal, state, given))
             for name in logits:
                 self._note(name, expected[name][same], found[name][same])
         for name, array in acted.state.items():
             self._note(f"next_memory.{name}", array, found[f"next_memory.{name}"])
-        return acted.action, (acted.state, {name: found[f"next_memory.{name}"] for name in acted.state})
+        return acted
 
     def _note(self, output: str, one: Array, other: Array) -> None:
-        difference = np.abs(one.astype(np.float64) - other)
-        self._parity.note(output, float(difference.max()) if difference.size else 0.0)
+        self._parity.note(output, _difference(one, other))
+
+
+def _difference(one: Array, other: Array) -> float:
+    """Relative for numbers above 1."""
+    difference = np.abs(one.astype(np.float64) - other) / np.maximum(np.abs(one), 1.0)
+    return float(difference.max()) if difference.size else 0.0
 
 
 def _same_action(acted: Acted, found: Tree, row: int) -> bool:
@@ -156,11 +189,13 @@ def _first_difference_is_small(acted: Acted, found: Tree, row: int) -> bool:
 
 
 def _compare_random(pair: _Pair, rows: int) -> None:
+    """Memory is carried over `STEPS` decisions, and then over a few after a reset."""
     kind, rng = pair.policy.kind, np.random.default_rng(rows)
-    states = (pair.policy.initial_state(rows), allocate(pair.policy.state_arrays, (rows,)))
-    for step in range(STEPS if states[0] else STEPS_WITHOUT_MEMORY):
-        _, states = pair.compare(random_observation(kind, rows, rng), random_legal(kind, rows, rng), states)
-        _forget(states, (np.arange(rows) + step) % _RESET_EVERY == 0)
+    with_memory = bool(pair.policy.state_arrays)
+    for steps in (STEPS, STEPS_AFTER_RESET) if with_memory else (STEPS_WITHOUT_MEMORY,):
+        states = (pair.policy.initial_state(rows), allocate(pair.policy.state_arrays, (rows,)))
+        for _ in range(steps):
+            _, states = pair.compare(random_observation(kind, rows, rng), random_legal(kind, rows, rng), states)
 
 
 def _compare_played(pairs: Sequence[_Pair], game: GameSource, tables: int, rng: np.random.Generator) -> None:
@@ -193,12 +228,6 @@ def _compare_played(pairs: Sequence[_Pair], game: GameSource, tables: int, rng: 
                     for state in states:
                         for array in state.values():
                             array[ended] = 0
-
-
-def _forget(states: tuple[Tree, Tree], rows: NDArray[np.bool_]) -> None:
-    for state in states:
-        for name, array in state.items():
-            state[name] = np.where(rows.reshape(-1, *(1,) * (array.ndim - 1)), 0, array).astype(array.dtype)
 
 
 def random_observation(kind: SeatKind, rows: int, rng: np.random.Generator) -> Tree:

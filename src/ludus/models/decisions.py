@@ -281,7 +281,7 @@ def head_in_use(spec: Head, decided: Mapping[str, Decision], in_use: Mapping[str
     if len(values) <= _FEW_VALUES:  # without a constant tensor, which a compiled function would have to send
         used = torch.stack([condition == value for value in values]).any(0)
     else:
-        used = torch.isin(condition, _numbers(tuple(values), condition.device))
+        used = (condition.unsqueeze(-1) == _numbers(tuple(values), condition.device)).any(-1)
     before = in_use[spec.when.head]
     return used if before is None else used & before
 

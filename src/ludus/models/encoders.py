@@ -236,12 +236,12 @@ class KnownActions(nn.Module):
         number = self.number if self.number.dim() == 1 else self.number.unsqueeze(-2)
         number = number.expand(scores.shape)
         logits = scores.new_full((*scores.shape[:-1], self.num), LOWEST).scatter(-1, number, scores)
-        known = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, number, True)
+        known = torch.zeros_like(logits).scatter(-1, number, 1.0) > 0.0
         if legal is not None:
             known = known & legal
             nothing_known = ~known.any(-1, keepdim=True)
             logits = torch.where(nothing_known, 0.0, logits)
-            known = torch.where(nothing_known, legal, known)
+            known = known | (nothing_known & legal)
         try:
             return decide(name, logits, known, in_use, chooser)
         except ValueError as error:

@@ -7,8 +7,11 @@ what both onnxruntime and Unity's inference engine take.
 from __future__ import annotations
 
 import io
+import os
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,7 +150,7 @@ def onnx_bytes(graph: PolicyGraph, metadata: Mapping[str, str]) -> bytes:
     examples = tuple(_example(array, graph.layout.draws) for array in graph.layout.inputs)
     names = [array.name for array in graph.layout.inputs], [array.name for array in graph.layout.outputs]
     written = io.BytesIO()
-    with warnings.catch_warnings(record=True) as said, torch.no_grad():
+    with warnings.catch_warnings(record=True) as said, _silent_output(), torch.no_grad():
         warnings.simplefilter("always")
         try:
             torch.onnx.export(
@@ -163,14 +166,34 @@ def onnx_bytes(graph: PolicyGraph, metadata: Mapping[str, str]) -> bytes:
         except Exception as error:  # whatever a user's module may raise
             raise ExportError(f"{_network(graph)}: {_first_line(error)}{_doubts(said)}") from error
     model = onnx.load_from_string(written.getvalue())
-    for array, output in zip(graph.layout.outputs, model.graph.output, strict=True):  # tracing forgets some sizes
-        for place, size in enumerate(array.shape, start=1):
-            output.type.tensor_type.shape.dim[place].dim_value = size
+    # Tracing forgets some sizes, and inputs that the network does not use.
+    for arrays, described in ((graph.layout.inputs, model.graph.input), (graph.layout.outputs, model.graph.output)):
+        del described[:]
+        described.extend(_value_info(array) for array in arrays)
     onnx.helper.set_model_props(model, dict(metadata))
     model.producer_name = "ludus"
     onnx.checker.check_model(model)
     found: bytes = model.SerializeToString()
     return found
+
+
+def _value_info(array: GraphArray) -> Any:
+    kind = onnx.TensorProto.INT32 if array.dtype == "int32" else onnx.TensorProto.FLOAT
+    return onnx.helper.make_tensor_value_info(array.name, kind, ["rows", *array.shape])
+
+
+@contextmanager
+def _silent_output() -> Iterator[None]:
+    """The exporter prints the whole graph from C++ when it fails."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _array(group: str, name: str, spec: ArraySpec) -> GraphArray:
