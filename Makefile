@@ -17,11 +17,11 @@ RUNTIMES ?= local ray device
 TEST_ENV := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 PYTEST := $(TEST_ENV) $(BIN)/pytest -n 3 --dist worksteal
 
-# Tests of what `make test` does not install: Ray, Atari, Pgx, W&B offline, Redis and the pages in a browser; and the
-# quick rows of the fault matrix.
+# Tests of what `make test` does not install: Ray, Atari, Pgx, W&B offline, Redis, ONNX and the pages in a browser; and
+# the quick rows of the fault matrix.
 MORE := tests/cluster tests/browser tests/observe/test_wandb.py tests/store/test_model_cache.py \
   tests/games/adapters/test_atari.py tests/recipes/test_atari_recipe.py tests/faults/test_matrix.py \
-  tests/games/adapters/test_pgx.py tests/workers/device/test_games_in_jax.py
+  tests/games/adapters/test_pgx.py tests/workers/device/test_games_in_jax.py tests/export
 
 .PHONY: help train test test-more test-all test-faults test-sc2 peers bench bench-league reference docs lint clean
 .DEFAULT_GOAL := help
@@ -29,7 +29,7 @@ MORE := tests/cluster tests/browser tests/observe/test_wandb.py tests/store/test
 help:
 	@echo "make train     train a league on $(RECIPE) (RECIPE=name or file.py:name, ARGS='--set path=value')"
 	@echo "make test      the quick tests, a few minutes"
-	@echo "make test-more quick tests of Ray, Atari, Pgx, W&B, Redis and the pages in a browser (apt install chromium redis-server)"
+	@echo "make test-more quick tests of Ray, Atari, Pgx, W&B, Redis, ONNX and the pages in a browser (apt install chromium redis-server)"
 	@echo "make test-all  every test, with other people's games (football: after ludus games --install football)"
 	@echo "make test-faults  every fault of docs/faults.md N times at random moments (N=1), then bad input; goes on where it ended"
 	@echo "make test-sc2  the tests of StarCraft II, in an environment of their own"
@@ -49,7 +49,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 # OpenCV only for a test that compares pictures with it.
 $(VENV)/.installed-more: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,ray,browser,wandb,pgx]' opencv-python-headless
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,ray,browser,wandb,pgx,export]' opencv-python-headless
 	touch $@
 
 $(VENV)/.installed-games: $(VENV)/.installed-more

@@ -38,11 +38,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": {"data", "system", "config"},
     "replays": PARTS | {"experiment", "lookup", "runtime"},
     "evaluation": PARTS | {"experiment", "lookup", "runtime", "replays"},
-    "agent": PARTS | {"experiment", "runtime"},
+    "export": PARTS | {"experiment", "runtime", "evaluation"},
+    "agent": PARTS | {"experiment", "runtime", "export"},
     "run": PARTS | {"experiment", "runtime", "evaluation", "agent"},
     "training": PARTS | {"experiment", "lookup", "runtime", "replays", "run"},
     "cli": PARTS
-    | {"experiment", "lookup", "runtime", "recipes", "launch", "replays", "evaluation", "agent", "run", "training"},
+    | {
+        "experiment",
+        "lookup",
+        "runtime",
+        "recipes",
+        "launch",
+        "replays",
+        "evaluation",
+        "export",
+        "agent",
+        "run",
+        "training",
+    },
 }
 """Every part may also import itself. `ludus/__init__.py` only names what is public."""
 
@@ -68,6 +81,8 @@ FENCED: dict[str, tuple[str, ...]] = {
     "uvicorn": ("observe/",),
     "matplotlib": ("observe/export.py",),
     "click": ("cli/",),
+    "onnx": ("models/onnx_graph.py",),
+    "onnxruntime": ("games/exported.py",),
     "gymnasium": ("games/adapters/gymnasium",),
     "pettingzoo": ("games/adapters/pettingzoo",),
     "ale_py": ("games/adapters/atari", "games/adapters/pettingzoo"),
@@ -88,7 +103,7 @@ DATA_LIBRARIES = {"numpy", "msgspec"}
 NOT_PURE = {"time", "datetime", "os", "pathlib", "socket", "random", "subprocess", "threading", "multiprocessing"}
 """What a fold over the ledger must not look at: clock, disk, network, chance of its own."""
 
-LAZY = {"lookup.py", "run.py", "runtime/start.py", "evaluation/play/replays.py"}
+LAZY = {"agent.py", "lookup.py", "run.py", "runtime/start.py", "evaluation/play/replays.py"}
 """Files outside `cli/` that may import ours inside a function: they choose by name what to load, or load PyTorch only
 when it is needed."""
 

@@ -41,15 +41,7 @@ from ludus.models.policy import ModelConfig, Policy
 onnx = pytest.importorskip("onnx", reason="pip install -e '.[export]' adds onnx")
 pytest.importorskip("onnxruntime", reason="pip install -e '.[export]' adds onnxruntime")
 
-from ludus.export.parity import (  # noqa: E402
-    BATCH_SIZES,
-    STEPS,
-    STEPS_AFTER_RESET,
-    TOLERANCE,
-    Parity,
-    ParityError,
-    check_parity,
-)
+from ludus.export.parity import BATCH_SIZES, STEPS, STEPS_AFTER_RESET, TOLERANCE, Parity, ParityError, check_parity  # noqa: E402
 from ludus.games.exported import ExportedPolicy  # noqa: E402
 from ludus.models.onnx_graph import OPSET, ExportError, PolicyGraph, onnx_bytes  # noqa: E402
 
@@ -87,12 +79,14 @@ MANY = SeatKind(
 )
 """A condition with more values than are compared one by one."""
 
-UNITY = set(
-    """Abs Add And ArgMax Atan Cast Clip Concat Constant ConstantOfShape Conv ConvTranspose CumSum Div Elu Equal Erf Exp
-    Expand Flatten Gather GatherElements Gemm Greater GreaterOrEqual Identity Less LessOrEqual Log LogSoftmax MatMul Max
-    Min Mod Mul Neg Not OneHot Or Pad Pow Range ReduceMax ReduceMean ReduceSum Relu Reshape ScatterElements Shape Sigmoid
-    Slice Softmax Split Sqrt Squeeze Sub Tanh Tile Transpose Unsqueeze Where""".split()
-)
+UNITY = {
+    "Abs", "Add", "And", "ArgMax", "Atan", "Cast", "Clip", "Concat", "Constant", "ConstantOfShape", "Conv",
+    "ConvTranspose", "CumSum", "Div", "Elu", "Equal", "Erf", "Exp", "Expand", "Flatten", "Gather", "GatherElements",
+    "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul", "Max",
+    "Min", "Mod", "Mul", "Neg", "Not", "OneHot", "Or", "Pad", "Pow", "Range", "ReduceMax", "ReduceMean",
+    "ReduceSum", "Relu", "Reshape", "ScatterElements", "Shape", "Sigmoid", "Slice", "Softmax", "Split", "Sqrt",
+    "Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze", "Where",
+}  # fmt: skip
 """Operators that Unity's inference engine lists as supported, of those that networks may need."""
 
 SMALL = AlphaStar(
@@ -274,7 +268,9 @@ def test_memory_is_carried_and_reset(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_memory_that_drifts_is_refused() -> None:
     """Each decision is right, but errors add up."""
     found = Parity(largest={"next_memory.h": 1e-7}, drift={"next_memory.h": 0.02})
-    with pytest.raises(ParityError, match=r"agent does not remember as the player does: output 'next_memory\.h' differs by"):
+    with pytest.raises(
+        ParityError, match=r"agent does not remember as the player does: output 'next_memory\.h' differs by"
+    ):
         found.require_equal("agent")
 
 
@@ -286,7 +282,9 @@ class Plain(nn.Module):
         self.cell = nn.GRUCell(98, 6)
         self.out = nn.Linear(6, 8)
 
-    def forward(self, observation: dict[str, Tensor], state: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def forward(
+        self, observation: dict[str, Tensor], state: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         hidden = self.cell(torch.cat((observation["board"], observation["threats"]), -1), state["hidden"])
         out = self.out(hidden)
         return out[:, :7], out[:, 7], {"hidden": hidden}
@@ -338,11 +336,8 @@ def test_a_module_that_cannot_is_told_why(tmp_path: Path) -> None:
     class Own:
         """A policy that is no network of ours."""
 
-        state_arrays: dict[str, ArraySpec] = {}
-        num_draws = 1
-
     own: Any = Own()
-    own.kind = kind
+    own.kind, own.state_arrays, own.num_draws = kind, {}, 1
     with pytest.raises(ExportError, match="Own is a Policy of your own"):
         PolicyGraph(own)
 

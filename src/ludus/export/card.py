@@ -82,7 +82,12 @@ def _body(facts: PlayerFacts, manifest: Mapping[str, Any], experiment: Experimen
         "",
     ]
     for policy in policies:
-        lines += [f"### {policy['file']} (seats of kind `{policy['kind']}`)", "", "| array | type | shape |", "|---|---|---|"]
+        lines += [
+            f"### {policy['file']} (seats of kind `{policy['kind']}`)",
+            "",
+            "| array | type | shape |",
+            "|---|---|---|",
+        ]
         for way in ("inputs", "outputs"):
             lines += [
                 f"| {way[:-1]} `{one['name']}` | {one['dtype']} | {['rows', *one['shape']]} |".replace("'", "")
@@ -101,8 +106,8 @@ def _body(facts: PlayerFacts, manifest: Mapping[str, Any], experiment: Experimen
         "",
         "## Check",
         "",
-        f"The file and the player of the run were compared on {parity['decisions']:,} decisions, random and played. The "
-        f"largest difference of an output is {worst:.2g} (limit {parity['tolerance']:g}).",
+        f"The file and the player of the run were compared on {parity['decisions']:,} decisions, random and played. "
+        f"The largest difference of an output is {worst:.2g} (limit {parity['tolerance']:g}).",
         "",
         f"- Weights: sha256 `{manifest['weights_sha256']}`",
         *(f"- {one['file']}: sha256 `{one['sha256']}`, {one['bytes']:,} bytes" for one in policies),

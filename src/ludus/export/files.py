@@ -1,5 +1,5 @@
-"""`ludus export`: the files of a player. AGENT.onnx for each kind of seat, AGENT.json with the manifest, and README.md, the
-model card. Every file is checked against the player before it is written."""
+"""`ludus export`: the files of a player. AGENT.onnx for each kind of seat, AGENT.json with the manifest, and README.md,
+the model card. Every file is checked against the player before it is written."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def export_player(
     loaded = load_player(folder, player, weights)
     facts = player_facts(folder, loaded.name, loaded.model)
     kinds = loaded.experiment.grouped_game.spec.kinds
-    files = [first if len(kinds) == 1 else first.with_name(f"{first.stem}-{_plain(kind.name)}{SUFFIX}") for kind in kinds]
+    files = [
+        first if len(kinds) == 1 else first.with_name(f"{first.stem}-{_plain(kind.name)}{SUFFIX}") for kind in kinds
+    ]
     try:
         graphs = [PolicyGraph(policy, value=value, logits=logits) for policy in loaded.policies]
         manifest = _manifest(folder, loaded, facts, files, graphs)
@@ -164,7 +166,10 @@ def _manifest(
     return {
         "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"ludus": installed_version(), **{name: version(name) for name in ("torch", "onnx", "onnxruntime")}},
+        "versions": {
+            "ludus": installed_version(),
+            **{name: version(name) for name in ("torch", "onnx", "onnxruntime")},
+        },
         "opset": OPSET,
         "run": folder.path.resolve().name,
         "player": loaded.name,

@@ -143,8 +143,8 @@ def _plain_network(policy: Policy) -> NetworkPolicy:
         why = "several heads, or one that is no choice among options"
     if why is not None or not isinstance(policy, NetworkPolicy):
         raise ExportFailed(
-            f"--page evaluates `ActorCritic` networks over vectors and planes with one choice, and this is {why}; export "
-            "ONNX with --to"
+            f"--page evaluates `ActorCritic` networks over vectors and planes with one choice, and this is {why}; "
+            "export ONNX with --to"
         )
     return policy
 

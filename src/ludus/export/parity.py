@@ -1,5 +1,5 @@
-"""The check of an exported file: it must decide as the player of the run does, on random and on played observations, with
-memory that is carried along and reset."""
+"""The check of an exported file: it must decide as the player of the run does, on random and on played observations,
+with memory that is carried along and reset."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Parity:
         if wrong:
             output = max(wrong, key=wrong.__getitem__)
             raise ParityError(
-                f"{file} does not decide as the player does: output {output!r} differs by {wrong[output]:.3g}, more than "
-                f"{TOLERANCE:g}, in {self.rows} decisions{self.advice}"
+                f"{file} does not decide as the player does: output {output!r} differs by {wrong[output]:.3g}, more "
+                f"than {TOLERANCE:g}, in {self.rows} decisions{self.advice}"
             )
         for output, found in self.drift.items():
             if not found <= MOST_DRIFT:
@@ -145,7 +145,9 @@ class _Pair:
                 _first_difference_is_small(acted, found, row)
                 if greedy
                 else any(
-                    _same_action(ask([row], (uniforms + shift).clip(0.0, 1.0 - 2.0**-24).astype(np.float32)), found, row)
+                    _same_action(
+                        ask([row], (uniforms + shift).clip(0.0, 1.0 - 2.0**-24).astype(np.float32)), found, row
+                    )
                     for shift in (TOLERANCE, -TOLERANCE)
                 )
             )

@@ -1,4 +1,4 @@
-"""A player of a run that is exported: its networks, what the run knows of it, and its snapshots as difficulty levels."""
+"""A player of a run that is exported: its networks, what the run knows of it, and its snapshots as levels."""
 
 from __future__ import annotations
 

@@ -62,11 +62,7 @@ class ExportedPolicy:
         return dict(zip(names, self._session.run(names, feeds), strict=True))
 
     def feeds(
-        self,
-        observation: Mapping[str, Array],
-        legal: Mapping[str, Array],
-        state: Mapping[str, Array],
-        uniforms: Array,
+        self, observation: Mapping[str, Array], legal: Mapping[str, Array], state: Mapping[str, Array], uniforms: Array
     ) -> Tree:
         """The inputs of the file by name."""
         groups = {"observation": observation, "legal": legal, "memory": state}

@@ -202,8 +202,8 @@ def _write(array: Array, row: int, head: str, value: Any) -> None:
 
 
 class ExportedBot:
-    """A `Bot` from a file of `ludus export`. It keeps a memory for each seat at each table, and begins with an empty one
-    in each episode."""
+    """A `Bot` from a file of `ludus export`. It keeps a memory for each seat at each table, which is empty when
+    an episode begins."""
 
     def __init__(self, name: str, player: ExportedPlayer) -> None:
         self.name = name

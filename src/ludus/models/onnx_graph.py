@@ -1,7 +1,7 @@
 """A policy as an ONNX graph: float32 arrays in, actions out, for any number of rows.
 
-Normalisation, masks and sampling are inside of the graph. Opset 16 and arrays of float32 and integers alone keep it within
-what both onnxruntime and Unity's inference engine take.
+Normalisation, masks and sampling are inside of the graph. Opset 16 and arrays of float32 and integers alone keep it
+within what both onnxruntime and Unity's inference engine take.
 """
 
 from __future__ import annotations
@@ -133,7 +133,6 @@ class PolicyGraph(nn.Module):
             several = len(columns[f"action.{head}"].shape) > 1
             columns[f"logits.{head}"] = torch.stack(picks, 1) if several else picks[0]
         return tuple(columns[array.name] for array in self.layout.outputs)
-
 
     def outputs(self, given: Mapping[str, Array]) -> Tree:
         """The outputs by name, from the inputs by name, computed by PyTorch."""

@@ -104,4 +104,4 @@ class Page {
 }
 
 // For programs: what the page itself plays with.
-window.ludus = { newGame, agents: agents.map((facts) => new Agent(facts)), page: new Page() };
+window.ludus = { newGame, choose, agents: agents.map((facts) => new Agent(facts)), page: new Page() };
