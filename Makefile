@@ -21,7 +21,8 @@ PYTEST := $(TEST_ENV) $(BIN)/pytest -n 3 --dist worksteal
 # the quick rows of the fault matrix.
 MORE := tests/cluster tests/browser tests/observe/test_wandb.py tests/store/test_model_cache.py \
   tests/games/adapters/test_atari.py tests/recipes/test_atari_recipe.py tests/faults/test_matrix.py \
-  tests/games/adapters/test_pgx.py tests/workers/device/test_games_in_jax.py tests/export
+  tests/games/adapters/test_pgx.py tests/workers/device/test_games_in_jax.py tests/export \
+  "tests/test_docs.py::test_code_runs[docs/take-an-agent-out.md]"
 
 .PHONY: help train test test-more test-all test-faults test-sc2 peers bench bench-league reference docs lint clean
 .DEFAULT_GOAL := help

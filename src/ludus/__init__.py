@@ -11,7 +11,8 @@
     action = agent.act(observation, legal)
 
 Further names are in `ludus.games`, `ludus.league`, `ludus.models` and `ludus.algorithms`. Every name is
-loaded when it is first used. Training and agents need PyTorch; games, leagues and reading a run do not.
+loaded when it is first used. Training and agents of a run need PyTorch; exported agents, games, leagues and
+reading a run do not.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ __version__: str
 # Runs, agents and settings
 from ludus.training import train  # Train a league and return its Run.
 from ludus.run import Run  # A run folder: league, evaluation, exploitability, report.
-from ludus.agent import load_agent  # A player of a run as an agent for your own loop.
+from ludus.agent import load_agent  # A player of a run, or an exported file, as an agent for your own loop.
 from ludus.agent import Agent  # Plays any seat of its game from plain observations.
 from ludus.games.check import check_game  # Play a game and check every promise of its interface.
 from ludus.training import load_experiment  # The experiment of a run, a recipe or a file.

@@ -93,10 +93,10 @@ class Page {
     if (!find("thoughts").checked || this.thought === null) return find("told").replaceChildren();
     const rows = this.thought.probabilities.flatMap((share, option) => {
       if (!this.thought.options[option]) return [];
-      const bar = make("span", { of: "bar" });
+      const bar = make("div", { of: "bar" });
       bar.style.width = `${100 * share}%`;
       const of = option === this.thought.move ? "share chosen" : "share";
-      return [make("div", { of }, make("span", { text: option + 1 }), make("span", {}, bar),
+      return [make("div", { of }, make("span", { text: option + 1 }), bar,
         make("span", { text: `${(100 * share).toFixed(1)} %` }))];
     });
     find("told").replaceChildren(make("div", {}, make("p", { text: "its last move, before it was made" }), ...rows));
