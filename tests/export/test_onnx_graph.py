@@ -42,7 +42,7 @@ onnx = pytest.importorskip("onnx", reason="pip install -e '.[export]' adds onnx"
 pytest.importorskip("onnxruntime", reason="pip install -e '.[export]' adds onnxruntime")
 
 from ludus.export.parity import BATCH_SIZES, STEPS, STEPS_AFTER_RESET, TOLERANCE, Parity, ParityError, check_parity  # noqa: E402
-from ludus.games.exported import ExportedPolicy  # noqa: E402
+from ludus.games.exported import ExportedPolicy, open_session  # noqa: E402
 from ludus.models.onnx_graph import OPSET, ExportError, PolicyGraph, onnx_bytes  # noqa: E402
 
 RICH = SeatKind(
@@ -144,7 +144,7 @@ def exported(policy: Policy, folder: Path, **options: bool) -> tuple[PolicyGraph
         "outputs": [{"name": one.name} for one in graph.layout.outputs],
         "draws": graph.layout.draws,
     }
-    return graph, ExportedPolicy(path, facts, policy.kind), onnx.load_from_string(content)
+    return graph, ExportedPolicy(open_session(path), facts, policy.kind), onnx.load_from_string(content)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

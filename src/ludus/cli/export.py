@@ -42,8 +42,8 @@ def export_command(
     weights: Weights,
     as_json: bool,
 ) -> None:
-    """Take PLAYER of RUN out of Ludus. PLAYER is named as in `ludus eval`; default: the best of the first learning
-    player.
+    """Take PLAYER of RUN out of Ludus. PLAYER is named as in `ludus eval`; default: the best snapshot of the
+    first learning player.
 
     The agent becomes an ONNX file with a manifest and a model card beside it. Before it is written, the file is
     compared with the player on random and played observations. `ludus.load_agent("agent.onnx")` plays it with
@@ -60,8 +60,8 @@ def export_command(
         raise click.UsageError(f"--ladder writes several files: name a folder with --to instead of {to}")
     use_threads(1)
     folder = open_run(run)
-    learner = player.partition("@")[0] if player is not None else _first_learner(folder.path)
-    chosen = player or f"{learner}@best"
+    chosen = player or _usual_player(folder.path)
+    learner = chosen.partition("@")[0]
     if to is not None:
         try:
             from ludus.export.files import export_ladder, export_player
@@ -91,10 +91,13 @@ def export_command(
         click.echo(f"page:     {page} ({page.stat().st_size / 1000:,.0f} kB)", err=as_json)
 
 
-def _first_learner(run: Path) -> str:
+def _usual_player(run: Path) -> str:
+    """The best snapshot of the first learning player; the player itself before any was measured."""
     from ludus.run import Run
 
-    return next(one.id for one in Run(run).league().players if one.lineage is not None)
+    members = Run(run).league().players
+    learner = next(one.id for one in members if one.lineage is not None)
+    return f"{learner}@best" if any("best" in one.tags and one.parent == learner for one in members) else learner
 
 
 def _show(exported: Exported) -> None:

@@ -19,7 +19,7 @@ from ludus.data.specs import SeatKind, spec_to_json
 from ludus.export.card import MARK, write_card
 from ludus.export.parity import Parity, check_parity
 from ludus.export.player import ExportFailed, LoadedPlayer, PlayerFacts, choose_snapshots, load_player, player_facts
-from ludus.games.exported import FORMAT, GREEDY, MANIFEST_KEY, SUFFIX, ExportedPolicy
+from ludus.games.exported import FORMAT, GREEDY, MANIFEST_KEY, SUFFIX, ExportedPolicy, open_session
 from ludus.models.onnx_graph import OPSET, ExportError, GraphArray, PolicyGraph, onnx_bytes
 from ludus.store.files import atomic_write
 from ludus.store.model_pool import Variant
@@ -153,7 +153,7 @@ def _checked(
         for number, (content, facts, kind) in enumerate(zip(contents, manifest["policies"], kinds, strict=True)):
             path = Path(aside) / f"{number}{SUFFIX}"
             path.write_bytes(content)
-            policies.append(ExportedPolicy(path, facts, kind))
+            policies.append(ExportedPolicy(open_session(path), facts, kind))
         parity = check_parity(graphs, policies, loaded.experiment.grouped_game, seed=seed)
     parity.require_equal(loaded.name)
     return parity

@@ -34,9 +34,10 @@ class ExportedFileError(GameError):
 class ExportedPolicy:
     """The policy of one kind of seat. Rows in, actions and memory out."""
 
-    def __init__(self, path: Path, facts: Mapping[str, Any], kind: SeatKind) -> None:
+    def __init__(self, session: Any, facts: Mapping[str, Any], kind: SeatKind) -> None:
+        """`session`: of onnxruntime; `facts`: of the policy, from the manifest."""
         self.kind = kind
-        self._session = open_session(path)
+        self._session = session
         self._inputs = [str(array["name"]) for array in facts["inputs"]]
         self._outputs = [str(array["name"]) for array in facts["outputs"]]
         self.num_draws = len(facts["draws"])
@@ -89,7 +90,8 @@ class ExportedPlayer:
 
     def __init__(self, path: str | PathLike[str], *, greedy: bool = False) -> None:
         self.path = Path(fspath(path))
-        self.manifest = read_manifest(self.path)
+        session = open_session(self.path)
+        self.manifest = read_manifest(session, self.path)
         self.player: str = self.manifest["player"]
         self.weights: str | None = self.manifest["weights"]
         self.model: str = self.manifest["model"]
@@ -98,17 +100,18 @@ class ExportedPlayer:
             self.spec: GameSpec = spec_from_json(self.manifest["game"])
             # A player whose seats do not share a policy has a kind of seat for each policy.
             self.played: GameSpec = spec_from_json(self.manifest["played"])
-            files = [Path(one["file"]).name for one in self.manifest["policies"]]
+            described = self.manifest["policies"]
+            # A single file may have been renamed; several find each other by their names.
+            sessions = (
+                [session]
+                if len(described) == 1
+                else [open_session(self.path.parent / Path(one["file"]).name) for one in described]
+            )
             self.policies = tuple(
-                ExportedPolicy(self._beside(file), facts, kind)
-                for file, facts, kind in zip(files, self.manifest["policies"], self.played.kinds, strict=True)
+                ExportedPolicy(*one) for one in zip(sessions, described, self.played.kinds, strict=True)
             )
         except (ValueError, TypeError, LookupError) as error:
             raise ExportedFileError(f"{self.path}: its manifest does not read: {error!r}") from error
-
-    def _beside(self, file: str) -> Path:
-        """The file of one policy. A single one may have been renamed."""
-        return self.path if len(self.manifest["policies"]) == 1 else self.path.parent / file
 
     def state_arrays(self, kind: int) -> Mapping[str, ArraySpec]:
         return self.policies[kind].state_arrays
@@ -147,12 +150,8 @@ def is_exported(path: object) -> bool:
     return isinstance(path, str | PathLike) and fspath(path).endswith(SUFFIX)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(session: Any, path: Path) -> dict[str, Any]:
     """The manifest in the metadata of a file."""
-    return manifest_of(open_session(path), path)
-
-
-def manifest_of(session: Any, path: Path) -> dict[str, Any]:
     found = session.get_modelmeta().custom_metadata_map.get(MANIFEST_KEY)
     if found is None:
         raise ExportedFileError(f"{path} is ONNX, but not of `ludus export`: it has no manifest")
