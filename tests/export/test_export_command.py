@@ -102,6 +102,14 @@ def test_a_readme_of_others_is_kept(ludus: Ludus, trained: Path, tmp_path: Path)
         assert ludus("export", str(trained), "main", "--to", "out").code == 0
 
 
+def test_a_difference_above_the_tolerance_leaves_no_file(ludus: Ludus, trained: Path) -> None:
+    shown = ludus("export", str(trained), "main", "--to", "out/agent.onnx", "--tolerance", "1e-12")
+    assert shown.code == 1
+    assert "output 'log_prob' differs by" in shown.err
+    assert "more than 1e-12" in shown.err
+    assert not Path("out").exists()
+
+
 def test_wrong_use_is_named(ludus: Ludus, trained: Path) -> None:
     shown = ludus("export", str(trained), "random", "--to", "agent.onnx")
     assert shown.code == 2

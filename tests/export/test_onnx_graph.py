@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,13 +174,15 @@ def test_built_in_networks_decide_alike(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_alphastar_in_its_mini_size_on_skirmish(tmp_path: Path) -> None:
+def test_alphastar_in_its_mini_size_on_skirmish(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
     game = Skirmish()
     policy = AlphaStar.mini().build(game.spec.kinds[0], seed=0)
     graph, file, _ = exported(policy, tmp_path)
     found = check_parity([graph], [file], game)
     found.require_equal("skirmish")
-    assert found.rows > 10_000
+    assert found.rows > 5_000
+    drift = max(found.drift.values())
+    record_property("told", f"{found.rows} decisions, largest difference {found.worst:.1e}, drift {drift:.1e}")
 
 
 def test_seats_of_several_kinds_with_memory(tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ EXTRAS = {
     "render": ("pillow", "pictures of play in files"),
     "web": ("starlette", "pages in a browser"),
     "server": ("grpcio", "game servers for actors elsewhere"),
+    "export": ("onnx", "agents as ONNX files"),
     "redis": ("redis", "models kept in Redis"),
     "ray": ("ray", "several machines"),
     "tensorboard": ("tensorboardX", "metrics for TensorBoard"),

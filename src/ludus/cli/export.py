@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ludus.cli.options import COUNT, Weights, code_trust_option, json_option, weights_option
+from ludus.cli.options import ABOVE_0, COUNT, Weights, code_trust_option, json_option, weights_option
 from ludus.config import ConfigError
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--value", is_flag=True, help="Add the critic's estimate to the outputs.")
 @click.option("--ladder", is_flag=True, help="Write snapshots of PLAYER as difficulty levels into the folder --to.")
 @click.option("--levels", type=COUNT, default=5, help="With --ladder: how many.")
+@click.option("--tolerance", type=ABOVE_0, default=1e-5, help="Largest difference of an output from the player's.")
 @click.option("--page", type=click.Path(path_type=Path), help="Write one HTML file on which people play the agent.")
 @weights_option
 @json_option("Print the manifest, or the levels, as JSON.")
@@ -38,6 +39,7 @@ def export_command(
     value: bool,
     ladder: bool,
     levels: int,
+    tolerance: float,
     page: Path | None,
     weights: Weights,
     as_json: bool,
@@ -74,11 +76,12 @@ def export_command(
             if not as_json:
                 _show(exported)
 
+        how: dict[str, Any] = {"logits": logits, "value": value, "tolerance": tolerance}
         if ladder:
-            made = export_ladder(folder, learner, to, levels=levels, logits=logits, value=value, tell=tell)
+            made = export_ladder(folder, learner, to, levels=levels, tell=tell, **how)
             click.echo(json.dumps(made.document) if as_json else f"levels:   {made.file}")
         else:
-            exported = export_player(folder, chosen, to, weights=weights, logits=logits, value=value)
+            exported = export_player(folder, chosen, to, weights=weights, **how)
             tell(exported)
             if as_json:
                 click.echo(json.dumps(exported.manifest))

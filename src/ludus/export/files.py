@@ -17,7 +17,7 @@ from typing import Any
 from ludus.config import ConfigError
 from ludus.data.specs import SeatKind, spec_to_json
 from ludus.export.card import MARK, write_card
-from ludus.export.parity import Parity, check_parity
+from ludus.export.parity import TOLERANCE, Parity, check_parity
 from ludus.export.player import ExportFailed, LoadedPlayer, PlayerFacts, choose_snapshots, load_player, player_facts
 from ludus.games.exported import FORMAT, GREEDY, MANIFEST_KEY, SUFFIX, ExportedPolicy, open_session
 from ludus.models.onnx_graph import OPSET, ExportError, GraphArray, PolicyGraph, onnx_bytes
@@ -53,9 +53,10 @@ def export_player(
     logits: bool = False,
     value: bool = False,
     card: bool = True,
-    seed: int = 0,
+    tolerance: float = TOLERANCE,
 ) -> Exported:
-    """Write a player of a run as ONNX. `to`: a file that ends in `.onnx`, or a folder."""
+    """Write a player of a run as ONNX. `to`: a file that ends in `.onnx`, or a folder. `tolerance`: the largest
+    difference of an output in one decision."""
     first = to if to.suffix == SUFFIX else to / f"{AGENT}{SUFFIX}"
     if card:
         _require_own_card(first.parent / CARD)
@@ -71,7 +72,7 @@ def export_player(
         contents = [onnx_bytes(graph, {MANIFEST_KEY: json.dumps(manifest)}) for graph in graphs]
     except ExportError as error:
         raise ExportFailed(f"{player}: {error}") from error
-    parity = _checked(contents, manifest, graphs, kinds, loaded, seed)
+    parity = _checked(contents, manifest, graphs, kinds, loaded, tolerance)
     first.parent.mkdir(parents=True, exist_ok=True)
     for file, content in zip(files, contents, strict=True):
         atomic_write(file, content)
@@ -110,6 +111,7 @@ def export_ladder(
     levels: int,
     logits: bool = False,
     value: bool = False,
+    tolerance: float = TOLERANCE,
     tell: Callable[[Exported], None] = lambda level: None,
 ) -> Ladder:
     """Write snapshots of a learning player into the folder `to`. The model card is that of the strongest level."""
@@ -117,7 +119,8 @@ def export_ladder(
     written = []
     for number, snapshot in enumerate(chosen, start=1):
         file, strongest = to / f"level-{number}{SUFFIX}", number == len(chosen)
-        written.append(export_player(folder, snapshot, file, logits=logits, value=value, card=strongest))
+        how: dict[str, Any] = {"logits": logits, "value": value, "tolerance": tolerance}
+        written.append(export_player(folder, snapshot, file, card=strongest, **how))
         tell(written[-1])
     document = {
         "game": written[0].manifest["game"]["name"],
@@ -145,7 +148,7 @@ def _checked(
     graphs: Sequence[PolicyGraph],
     kinds: Sequence[SeatKind],
     loaded: LoadedPlayer,
-    seed: int,
+    tolerance: float,
 ) -> Parity:
     """Run the files aside, before they get their names."""
     with TemporaryDirectory() as aside:
@@ -154,7 +157,8 @@ def _checked(
             path = Path(aside) / f"{number}{SUFFIX}"
             path.write_bytes(content)
             policies.append(ExportedPolicy(open_session(path), facts, kind))
-        parity = check_parity(graphs, policies, loaded.experiment.grouped_game, seed=seed)
+        parity = check_parity(graphs, policies, loaded.experiment.grouped_game)
+    parity.tolerance = tolerance
     parity.require_equal(loaded.name)
     return parity
 

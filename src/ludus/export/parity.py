@@ -50,6 +50,7 @@ class Parity:
     ties: int = 0
     """Decisions that differ by no more than rounding: two options were equally probable, or the uniform number lay on
     the border between them."""
+    tolerance: float = TOLERANCE
     advice: str = ""
     """What to look for in a network of the user's own."""
 
@@ -62,12 +63,12 @@ class Parity:
 
     def require_equal(self, file: str) -> None:
         """Raise `ParityError` with the output that differs most."""
-        wrong = {name: found for name, found in self.largest.items() if not found <= TOLERANCE}
+        wrong = {name: found for name, found in self.largest.items() if not found <= self.tolerance}
         if wrong:
             output = max(wrong, key=wrong.__getitem__)
             raise ParityError(
                 f"{file} does not decide as the player does: output {output!r} differs by {wrong[output]:.3g}, more "
-                f"than {TOLERANCE:g}, in {self.rows} decisions{self.advice}"
+                f"than {self.tolerance:g}, in {self.rows} decisions{self.advice}"
             )
         for output, found in self.drift.items():
             if not found <= MOST_DRIFT:
@@ -77,7 +78,12 @@ class Parity:
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        found = {"tolerance": TOLERANCE, "decisions": self.rows, "ties": self.ties, "largest_difference": self.largest}
+        found = {
+            "tolerance": self.tolerance,
+            "decisions": self.rows,
+            "ties": self.ties,
+            "largest_difference": self.largest,
+        }
         return found | ({"drift_of_memory": self.drift} if self.drift else {})
 
 
