@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ludus.cli.options import ABOVE_0, COUNT, Weights, code_trust_option, json_option, weights_option
-from ludus.config import ConfigError
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
-from ludus.system.machine import install_command
 
 if TYPE_CHECKING:
     from ludus.export.files import Exported
@@ -65,12 +63,7 @@ def export_command(
     chosen = player or _usual_player(folder.path)
     learner = chosen.partition("@")[0]
     if to is not None:
-        try:
-            from ludus.export.files import export_ladder, export_player
-        except ModuleNotFoundError as error:
-            if error.name not in ("onnx", "onnxruntime"):
-                raise
-            raise ConfigError(f"{error.name!r} is not installed; {install_command('export')} adds it") from error
+        from ludus.export.files import export_ladder, export_player
 
         def tell(exported: Exported) -> None:
             if not as_json:

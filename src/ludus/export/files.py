@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +25,7 @@ from ludus.models.onnx_graph import OPSET, ExportError, GraphArray, PolicyGraph,
 from ludus.store.files import atomic_write
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFolder
-from ludus.system.machine import installed_version
+from ludus.system.machine import install_command, installed_version
 
 CARD = "README.md"
 AGENT = "agent"
@@ -57,6 +58,9 @@ def export_player(
 ) -> Exported:
     """Write a player of a run as ONNX. `to`: a file that ends in `.onnx`, or a folder. `tolerance`: the largest
     difference of an output in one decision."""
+    for library in ("onnx", "onnxruntime"):
+        if find_spec(library) is None:
+            raise ConfigError(f"{library!r} is not installed; {install_command('export')} adds it")
     first = to if to.suffix == SUFFIX else to / f"{AGENT}{SUFFIX}"
     if card:
         _require_own_card(first.parent / CARD)

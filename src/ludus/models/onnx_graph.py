@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import onnx
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -143,6 +142,8 @@ class PolicyGraph(nn.Module):
 
 def onnx_bytes(graph: PolicyGraph, metadata: Mapping[str, str]) -> bytes:
     """The graph in ONNX's format. Raises `ExportError` with what the network does that ONNX cannot express."""
+    import onnx
+
     weight = next(graph.parameters(), None)
     if weight is not None and weight.device.type != "cpu":
         raise ExportError(f"its weights are on {weight.device}: load it on the CPU")
@@ -177,6 +178,8 @@ def onnx_bytes(graph: PolicyGraph, metadata: Mapping[str, str]) -> bytes:
 
 
 def _value_info(array: GraphArray) -> Any:
+    import onnx
+
     kind = onnx.TensorProto.INT32 if array.dtype == "int32" else onnx.TensorProto.FLOAT
     return onnx.helper.make_tensor_value_info(array.name, kind, ["rows", *array.shape])
 
