@@ -99,10 +99,13 @@ def page_network(policy: Policy) -> dict[str, Any]:
                 for layer, convolution in enumerate(tower.layers)
             ]
         parts.append(described)
-    memory = None
+    memory: dict[str, Any] | None = None
     if network.memory is not None:
-        memory = {"inputs": linear("memory.lstm.inputs"), "recurrent": linear("memory.lstm.recurrent")}
-        memory["size"] = network.memory.size
+        memory = {
+            "inputs": linear("memory.lstm.inputs"),
+            "recurrent": linear("memory.lstm.recurrent"),
+            "size": network.memory.size,
+        }
     return {
         "activation": activation,
         "parts": parts,

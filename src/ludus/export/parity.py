@@ -136,10 +136,12 @@ class _Pair:
         """Compare one decision of both, from the same memory."""
 
         def ask(rows: Any, draws: Array) -> Acted:
-            given = [{name: np.ascontiguousarray(array[rows]) for name, array in tree.items()} for tree in seen]
-            return self.policy.act(*given, np.ascontiguousarray(draws[rows]), greedy=greedy)
+            seen, masks, memory = (
+                {name: np.ascontiguousarray(array[rows]) for name, array in tree.items()}
+                for tree in (observation, legal, state)
+            )
+            return self.policy.act(seen, masks, memory, np.ascontiguousarray(draws[rows]), greedy=greedy)
 
-        seen = (observation, legal, state)
         acted = ask(slice(None), uniforms)
         given = np.full_like(uniforms, GREEDY) if greedy else uniforms
         found = self.file.run(observation, legal, state, given)

@@ -239,12 +239,13 @@ class ExportedBot:
 
     def _remembered(self, game: GameBatch, policy: int, places: Sequence[tuple[int, int]]) -> Tree:
         state = self._player.initial_state(policy, len(places))
-        if state and not isinstance(game, CountedTables):
+        if isinstance(game, CountedTables):
+            for row, (table, seat) in enumerate(places):
+                episode, before = self._memory.get((table, seat), (-1, {}))
+                if episode == game.episodes[table]:
+                    put(state, row, before)
+        elif state:
             raise GameError(f"bot {self.name!r} has a memory, and {type(game).__name__} does not count episodes")
-        for row, (table, seat) in enumerate(places if isinstance(game, CountedTables) else ()):
-            episode, before = self._memory.get((table, seat), (-1, {}))
-            if episode == game.episodes[table]:
-                put(state, row, before)
         return state
 
 

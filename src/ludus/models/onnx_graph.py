@@ -156,7 +156,7 @@ def onnx_bytes(graph: PolicyGraph, metadata: Mapping[str, str]) -> bytes:
             torch.onnx.export(
                 graph,
                 examples,
-                written,
+                written,  # type: ignore[arg-type]
                 dynamo=False,
                 opset_version=OPSET,
                 input_names=names[0],
@@ -262,5 +262,5 @@ def _first_line(error: Exception) -> str:
 
 def _doubts(said: list[warnings.WarningMessage]) -> str:
     """What the tracer warned of: a step of the network that depends on the values of a tensor."""
-    found = [one for one in said if issubclass(one.category, torch.jit.TracerWarning)]
+    found = [one for one in said if one.category.__name__ == "TracerWarning"]
     return "".join(f"\n  {one.filename}:{one.lineno}: {str(one.message).splitlines()[0]}" for one in found[:3])

@@ -37,9 +37,14 @@ class _Tanh(torch.autograd.Function):
         return torch.ops.aten.tanh_backward(gradients[0], *ctx.saved_tensors)
 
 
+def _is_exported() -> bool:
+    """Whether a graph is traced now: it has a tangent of its own."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
 def tanh(inputs: Tensor) -> Tensor:
     """The hyperbolic tangent, by the fastest implementation for the tensor's device."""
-    if inputs.device.type != "cpu" or torch.jit.is_tracing():  # an exported graph has a tangent of its own
+    if inputs.device.type != "cpu" or _is_exported():
         return torch.tanh(inputs)
     if not torch.is_grad_enabled():
         return _tanh_on_cpu(inputs)
