@@ -69,7 +69,7 @@ def _body(facts: PlayerFacts, manifest: Mapping[str, Any], experiment: Experimen
         "## Use",
         "",
         "```python",
-        "import ludus  # pip install ludus-league onnxruntime; PyTorch is not needed",
+        "import ludus  # with numpy and onnxruntime; PyTorch is not needed",
         "",
         f'agent = ludus.load_agent("{policies[0]["file"]}", greedy=False)',
         "action = agent.act(observation, legal)  # agent.reset() before every episode",
