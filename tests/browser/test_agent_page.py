@@ -14,16 +14,18 @@ import pytest
 from test_play_page import small, trained
 
 import ludus
+from ludus.data.game_tree import OVER
 from ludus.data.specs import ActionSpec, Choice, ObservationSpec, Planes, SeatKind, Vector
 from ludus.experiment import Experiment
 from ludus.export.page import SHARED, STATIC, export_page, page_network
 from ludus.export.player import ExportFailed
+from ludus.games.builtin.kuhn import KuhnState
 from ludus.games.game import GameSource, allocate_actions
 from ludus.models.alphastar import AlphaStar
 from ludus.models.network_policy import ActorCritic, NetworkPolicy
 from ludus.models.operators import ACTIVATIONS
 from ludus.observe.report import one_file_page
-from ludus.recipes import connect_four
+from ludus.recipes import connect_four, kuhn
 from ludus.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -133,6 +135,51 @@ def test_a_person_plays(run: RunFolder, open_page: OpenPage, tmp_path: Path) -> 
     page.locator("#new").click()
     expect(page.locator("#status")).to_have_text("your move")
     expect(page.locator(".game-stone")).to_have_count(1)
+
+
+KUHN_SCRIPT = """
+([cards, moves]) => {
+  const game = ludus.newGame();
+  game.deal(cards);
+  moves.forEach((move) => game.play(move));
+  const shown = { over: game.over, winner: game.winner, view: game.view(0) };
+  if (game.over) return shown;
+  const seen = game.observation(game.seat);
+  const probabilities = ludus.agents[0].networks[game.seat].probabilities(seen, game.legal());
+  return { ...shown, seat: game.seat, seen, probabilities };
+}
+"""
+
+
+def test_every_state_of_kuhn(open_page: OpenPage, tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", small(kuhn.experiment()))
+    page = open_page(export_page(folder, ["main"], tmp_path / "page.html").as_uri())
+    (policy,) = ludus.load_agent(folder.path, "main")._decider._policies  # type: ignore[attr-defined]
+    waiting = [KuhnState(2, (one, other)) for one in range(3) for other in range(3) if one != other]
+    states = 0
+    while waiting:
+        state = waiting.pop()
+        found = page.evaluate(KUHN_SCRIPT, [list(state.cards), list(state.moves)])
+        states += 1
+        if state.seat() == OVER:
+            assert found["over"]
+            assert state.returns()[found["winner"]] > 0
+            assert [hand["card"] for hand in found["view"]["hands"]] == ["JQK"[card] for card in state.cards]
+            continue
+        seen = state.observation()
+        assert (found["over"], found["seat"]) == (False, state.seat())
+        assert found["view"]["hands"][1]["card"] is None
+        assert found["seen"] == {"information": seen["information"].tolist()}
+        rows = {"information": seen["information"][None]}
+        acted = policy.act(rows, {"move": np.ones((1, 2), bool)}, {}, np.array([[0.5]], np.float32))
+        assert np.log(found["probabilities"][acted.action["move"][0]]) == pytest.approx(acted.log_prob[0, 0], abs=1e-5)
+        waiting += [state.child(action) for action in state.legal_actions()]
+    assert states == 6 * 9
+    expect(page.locator("#way")).to_have_value("drawn")
+    for _ in range(2):
+        if page.locator("#status").inner_text() == "your move":
+            page.locator("#options button").nth(0).click()
+    expect(page.locator("#status")).to_have_text(re.compile("you win|you lose"))
 
 
 def test_levels_are_chosen_on_the_page(open_page: OpenPage, tmp_path: Path) -> None:

@@ -117,9 +117,6 @@ def test_wrong_use_is_named(ludus: Ludus, trained: Path) -> None:
     assert "say what to write" in ludus("export", str(trained)).err
     assert "name a folder" in ludus("export", str(trained), "--ladder", "--to", "agent.onnx").err
     assert "mian" in ludus("export", str(trained), "mian", "--to", "agent.onnx").err
-    shown = ludus("export", str(trained), "--page", "kuhn.html")
-    assert shown.code == 1
-    assert "--page plays ConnectFour, TicTacToe" in shown.err
 
 
 def test_an_exported_agent_plays_as_the_player_does(trained: Path, agent_file: Path) -> None:
@@ -164,6 +161,12 @@ def test_seats_of_several_kinds_have_a_file_each(siege: Path, tmp_path: Path) ->
                     actions[seat] = agent.act(seen, turn.legal.get(seat), seat=seat)
                     assert here.act(seen, turn.legal.get(seat), seat=seat) == actions[seat]
                 turn = table.step(actions)
+
+
+def test_a_game_without_rules_in_javascript_is_named(ludus: Ludus, siege: Path) -> None:
+    shown = ludus("export", str(siege), "main", "--page", "siege.html")
+    assert shown.code == 1
+    assert "siege has no board page; --page plays ConnectFour, TicTacToe, Kuhn with two seats" in shown.err
 
 
 def test_files_are_players_of_eval_and_play(ludus: Ludus, trained: Path, run: Path, agent_file: Path) -> None:

@@ -17,6 +17,7 @@ from ludus.evaluation.play.views import has_own_view
 from ludus.experiment import Experiment
 from ludus.export.player import ExportFailed, LoadedPlayer, PlayerFacts, load_player, player_facts
 from ludus.games.builtin.connect_four import ConnectFour
+from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.recording import innermost
 from ludus.models.encoders import Encoder
@@ -36,8 +37,9 @@ AGENTS = "agents"
 RULES: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     ConnectFour: lambda game: {"game": "connect_four", "threats": game.threats},
     TicTacToe: lambda game: {"game": "tic_tac_toe"},
+    Kuhn: lambda game: {"game": "kuhn"},
 }
-"""Games whose rules `board_rules.js` has -> what it needs to know."""
+"""Games for two seats whose rules `game_rules.js` has -> what it needs to know."""
 
 
 def export_page(folder: RunFolder, players: Sequence[str], path: Path, *, weights: Variant = "average") -> Path:
@@ -55,9 +57,9 @@ def page_rules(experiment: Experiment) -> dict[str, Any]:
     """What the page needs to know of the game. Raises `ExportFailed` for a game that it cannot play."""
     game = innermost(experiment.game)
     known = ", ".join(kind.__name__ for kind in RULES)
-    if type(game) not in RULES:
+    if type(game) not in RULES or game.spec.num_seats != 2:
         why = "has no board page" if not has_own_view(experiment.game) else "has rules that the page does not know"
-        raise ExportFailed(f"{experiment.game.spec.name} {why}; --page plays {known}")
+        raise ExportFailed(f"{experiment.game.spec.name} {why}; --page plays {known} with two seats")
     if experiment.grouped_game.spec.kinds[0].observation != game.spec.kinds[0].observation:
         raise ExportFailed(f"{experiment.game.spec.name} shows its players more than the rules say: --page cannot")
     return RULES[type(game)](game)

@@ -1,6 +1,6 @@
 // A person against an exported agent. Everything is in this file: the rules, the networks and their evaluator.
 
-import { GAMES } from "./board_rules.js";
+import { GAMES } from "./game_rules.js";
 import { Network, choose } from "./evaluator.js";
 import { GameView, make } from "./game_views.js";
 
@@ -37,6 +37,7 @@ class Page {
       find("agent").append(make("option", { text: `${level}${facts.name}${rating}`, value: number }));
     });
     find("agent").value = agents.length - 1;
+    if (this.game.hides) find("way").value = "drawn"; // whoever always does the same there can be read
     find("setup").addEventListener("submit", (event) => {
       event.preventDefault();
       this.start();
@@ -73,14 +74,18 @@ class Page {
 
   // Let the agent answer, and show the table.
   goOn() {
-    if (!this.game.over && this.game.seat !== this.person) {
-      const options = this.game.legal();
+    while (!this.game.over && this.game.seat !== this.person) {
+      const options = this.names();
       this.thought = this.opponent.decide(this.game, this.drawn ? Math.random() : null);
       this.thought.options = options;
       this.game.play(this.thought.move);
     }
-    const legal = this.game.legal().flatMap((free, option) => (free ? [{ option }] : []));
-    this.view.show(this.game.view(), legal);
+    const legal = this.names();
+    const view = this.game.view(this.person);
+    this.view.show(view, legal);
+    // A board is clicked itself.
+    find("options").replaceChildren(...(view.kind === "board" ? [] : legal.map(({ option, name }) =>
+      make("button", { text: name, type: "button", onclick: () => this.move(option) }))));
     const status = find("status");
     status.classList.toggle("over", this.game.over);
     if (!this.game.over) status.textContent = "your move";
@@ -89,15 +94,21 @@ class Page {
     this.tell();
   }
 
+  // The options of the seat to move.
+  names() {
+    return this.game.legal().flatMap((free, option) => (free ? [{ option, name: this.game.optionName(option) }] : []));
+  }
+
   tell() {
-    if (!find("thoughts").checked || this.thought === null) return find("told").replaceChildren();
-    const rows = this.thought.probabilities.flatMap((share, option) => {
-      if (!this.thought.options[option]) return [];
+    const hidden = this.game.hides && !this.game.over; // it would tell what the opponent has
+    if (!find("thoughts").checked || this.thought === null || hidden) return find("told").replaceChildren();
+    const rows = this.thought.options.map(({ option, name }) => {
+      const share = this.thought.probabilities[option];
       const bar = make("div", { of: "bar" });
       bar.style.width = `${100 * share}%`;
       const of = option === this.thought.move ? "share chosen" : "share";
-      return [make("div", { of }, make("span", { text: option + 1 }), bar,
-        make("span", { text: `${(100 * share).toFixed(1)} %` }))];
+      return make("div", { of }, make("span", { text: name }), bar,
+        make("span", { text: `${(100 * share).toFixed(1)} %` }));
     });
     find("told").replaceChildren(make("div", {}, make("p", { text: "its last move, before it was made" }), ...rows));
   }

@@ -1,7 +1,9 @@
-// The rules of board games for two seats: what is legal, what a seat sees, and what a page draws. They are those of
+// The rules of games for two seats: what is legal, what a seat sees, and what a page draws. They are those of
 // `ludus.games.builtin`, and a test plays both side by side.
 
 class Board {
+  hides = false; // seats see the same
+
   constructor(rows, columns, inLine, falls) {
     [this.rows, this.columns, this.inLine, this.falls] = [rows, columns, inLine, falls];
     this.reset();
@@ -70,6 +72,10 @@ class Board {
       Array.from({ length: this.columns }, (_, column) => Number(this.stones[row * this.columns + column] === owner))));
   }
 
+  optionName(option) {
+    return option + 1;
+  }
+
   view() {
     const latest = this.moves.at(-1);
     let cell = latest ?? null;
@@ -124,4 +130,81 @@ export class TicTacToe extends Board {
   }
 }
 
-export const GAMES = { connect_four: ConnectFour, tic_tac_toe: TicTacToe };
+const [PASS, BET] = [0, 1];
+
+// Kuhn poker: one card of three for each, one bet.
+export class Kuhn {
+  hides = true;
+
+  constructor() {
+    this.reset();
+  }
+
+  reset() {
+    const cards = [0, 1, 2];
+    const first = cards.splice(Math.floor(3 * Math.random()), 1)[0];
+    this.deal([first, cards[Math.floor(2 * Math.random())]]);
+  }
+
+  deal(cards) {
+    this.cards = cards;
+    this.moves = [];
+  }
+
+  get seat() {
+    return this.moves.length % 2;
+  }
+
+  // Every seat may bet once; after the first bet the other answers.
+  get over() {
+    const bet = this.moves.indexOf(BET);
+    return this.moves.length === (bet < 0 ? 2 : bet + 2);
+  }
+
+  get bettors() {
+    return this.moves.flatMap((move, turn) => (move === BET ? [turn % 2] : []));
+  }
+
+  get winner() {
+    if (!this.over) return null;
+    const left = this.bettors.length ? this.bettors : [0, 1];
+    return left.reduce((best, seat) => (this.cards[seat] > this.cards[best] ? seat : best));
+  }
+
+  legal() {
+    return [!this.over, !this.over];
+  }
+
+  play(option) {
+    if (!this.legal()[option]) throw new Error(`move ${option} is not legal`);
+    this.moves.push(option);
+  }
+
+  observation(seat) {
+    const information = new Array(11).fill(0);
+    information[seat] = 1;
+    information[2 + this.cards[seat]] = 1;
+    this.moves.forEach((move, turn) => (information[5 + 2 * turn + move] = 1));
+    return { information };
+  }
+
+  optionName(option, before = this.moves) {
+    return (before.includes(BET) ? ["fold", "call"] : ["check", "bet"])[option];
+  }
+
+  // What one seat may know; after the end everything is shown.
+  view(seat) {
+    return {
+      kind: "cards",
+      hands: this.cards.map((card, owner) => ({
+        card: owner === seat || this.over ? "JQK"[card] : null,
+        stake: this.bettors.includes(owner) ? 2 : 1,
+      })),
+      public: null,
+      moves: this.moves.map((move, turn) =>
+        ({ seat: turn % 2, round: 0, name: this.optionName(move, this.moves.slice(0, turn)) })),
+    };
+  }
+}
+
+export const GAMES = { connect_four: ConnectFour, tic_tac_toe: TicTacToe, kuhn: Kuhn };
