@@ -41,8 +41,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": PARTS | {"experiment", "runtime"},
     "run": PARTS | {"experiment", "runtime", "evaluation", "agent"},
     "training": PARTS | {"experiment", "lookup", "runtime", "replays", "run"},
+    "study": PARTS | {"lookup", "runtime"},
     "cli": PARTS
-    | {"experiment", "lookup", "runtime", "recipes", "launch", "replays", "evaluation", "agent", "run", "training"},
+    | {"experiment", "lookup", "runtime", "recipes", "launch", "replays", "evaluation", "agent", "run", "training"}
+    | {"study"},
 }
 """Every part may also import itself. `ludus/__init__.py` only names what is public."""
 

@@ -40,6 +40,7 @@ COMMANDS = {
     "eval": "play matches between players, snapshots and bots",
     "play": "play against a player of a run, in a browser or the terminal",
     "compare": "compare the players of two runs",
+    "study": "train several settings and seeds side by side, and compare them",
     "exploit": "measure exploitability, exactly or with a trained best response",
     "record": "play bots or players and write replays",
     "convert": "convert replays to a dataset",
