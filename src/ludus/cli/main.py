@@ -39,6 +39,7 @@ COMMANDS = {
     "scale": "change the number of actors while a run trains",
     "eval": "play matches between players, snapshots and bots",
     "play": "play against a player of a run, in a browser or the terminal",
+    "tournament": "let players of any runs, and bots, play against each other",
     "compare": "compare the players of two runs",
     "study": "train several settings and seeds side by side, and compare them",
     "exploit": "measure exploitability, exactly or with a trained best response",

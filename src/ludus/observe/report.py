@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import yaml
+from rich.table import Table
 
 from ludus.observe.view import RunView, ViewError
 from ludus.store.files import UNREADABLE, atomic_write, read_file
@@ -80,6 +81,29 @@ def report_page(folder: RunFolder, documents: Mapping[str, Any], static: Path = 
     )
     page = page.replace(main[0], scripts)
     return page.replace("</body>", f"{_appendix(folder)}\n{_embedded(documents)}\n</body>")
+
+
+_TABLE_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color-scheme: light dark }
+table { border-collapse: collapse; margin: 1rem 0 2rem } th, td { padding: 0.2rem 0.8rem; text-align: right }
+th { border-bottom: 1px solid } th:first-child, td:first-child { text-align: left }
+"""
+
+
+def write_tables_page(path: Path, title: str, tables: Sequence[Table]) -> None:
+    """Write tables as one HTML file that opens anywhere."""
+    parts = [
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>',
+        f"<style>{_TABLE_STYLE}</style><h1>{html.escape(title)}</h1>",
+    ]
+    for table in tables:
+        heads = "".join(f"<th>{html.escape(str(column.header))}</th>" for column in table.columns)
+        rows = [
+            "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
+            for cells in zip(*(column.cells for column in table.columns), strict=True)
+        ]
+        parts += [f"<table><thead><tr>{heads}</tr></thead><tbody>", *rows, "</tbody></table>"]
+    atomic_write(path, ("\n".join(parts) + "</html>\n").encode(), sync=False)
 
 
 def _policy(*scripts: str) -> str:
