@@ -224,7 +224,11 @@ def _curves_figure(curves: Sequence[Mapping[str, Any]]) -> Any:
             colour, style = _look(number)
             player = series["name"].rpartition("/")[0]
             values = np.array(series["y"], dtype=float)
-            axes.plot(series["x"], values, style, color=colour, linewidth=1, label=_literal(player) or None)
+            known = np.isfinite(values)  # a metric of snapshots has few values, with gaps between
+            mark = "." if known.sum() < 3 else ""
+            steps = np.array(series["x"], dtype=float)[known]
+            label = _literal(player) or None
+            axes.plot(steps, values[known], style, color=colour, linewidth=1, marker=mark, label=label)
         unit = all_series[0].get("unit", "")
         axes.set_title(_literal(quantity) + (f" ({_literal(unit)})" if unit else ""), fontsize="small")
         axes.tick_params(labelsize="x-small")
