@@ -72,7 +72,8 @@ class Coins:
     def shown(self):
         seen = {"gold": np.array([1.0, 2500.0 * self.turn], np.float32), "share": np.array([0.5], np.float32)}
         over = self.turn == 3
-        return Turn(observations={} if over else {0: seen}, reward={0: float(self.turn > 0)}, over=over, score=(3.0,) if over else None)
+        reward, score = {0: float(self.turn > 0)}, (3.0,) if over else None
+        return Turn(observations={} if over else {0: seen}, reward=reward, over=over, score=score)
 
 class Stuck(Coins):
     def step(self, actions):
