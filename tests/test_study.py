@@ -120,7 +120,8 @@ def test_failures_are_named_with_their_logs_and_tried_again(tmp_path: Path) -> N
     tried = study(experiment=f"{tmp_path / 'fails.py'}:experiment", seeds=1, settings=QUICK)
     results = tried.run(tmp_path / "study", quiet=True)
     (failure,) = results.failures
-    assert "exit code 2: the moon is in the way" in failure
+    assert "ended with exit code 2: " in failure
+    assert "the moon is in the way" in failure
     assert "logs/as_it_is-seed0.log" in failure
     assert failure in str(results)
     assert not results.is_complete

@@ -55,6 +55,7 @@ def test_everybody_meets_and_no_run_changes(
             rate, (low, high) = found["win_rates"][row][column], found["win_rate_intervals"][row][column]
             assert low <= rate <= high
             assert rate + found["win_rates"][column][row] == pytest.approx(1.0)
+            assert found["mean_scores"][row][column] == pytest.approx(-found["mean_scores"][column][row])
     assert sum(one["nash_share"]["value"] for one in found["players"]) == pytest.approx(1.0)
     assert "second#main.1" in page.read_text()
     assert [contents(run) for run in runs] == before

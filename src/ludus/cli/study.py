@@ -20,10 +20,12 @@ from ludus.study import Study
 class StudyCommands(click.Group):
     """`study FILE` is short for `study run FILE`."""
 
+    default = "run"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         named = next((word for word in args if not word.startswith("-")), None)
         if named is not None and named not in self.commands:
-            args = ["run", *args]
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
 
 

@@ -18,7 +18,7 @@ from ludus.data.records import Match, Result, Side
 from ludus.evaluation.entrants import Field
 from ludus.evaluation.tournament import Tournament
 from ludus.league.measures import LeagueMeasures, measure
-from ludus.league.payoff import Payoff, PayoffRules
+from ludus.league.payoff import Floats, Payoff, PayoffRules
 from ludus.league.players import with_weights
 from ludus.league.ratings import Rating, fit_elo
 from ludus.observe.terminal import add_numbers, as_text, new_table
@@ -190,6 +190,8 @@ class CrossPlayTable:
         self.ratings: dict[str, Rating] = fit_elo(names, games, points, anchor=self.anchor)
         self.measures: LeagueMeasures = measure(payoff, names, with_alpha_rank=False)
         self.games, self.win_rates = games, np.where(games > 0, payoff.matrix(names), np.nan)
+        self.mean_scores = np.where(games > 0, payoff.mean_scores(names), np.nan)
+        """Of the row against the column: half the mean difference of their scores."""
 
     @property
     def names(self) -> list[str]:
@@ -222,7 +224,8 @@ class CrossPlayTable:
             "game": self.game,
             "anchor": self.anchor,
             "players": players,
-            "win_rates": [[None if np.isnan(rate) else rate for rate in row] for row in self.win_rates.tolist()],
+            "win_rates": _plain(self.win_rates),
+            "mean_scores": _plain(self.mean_scores),
             "win_rate_intervals": [
                 [self.payoff.win_rate_interval(a, b) if self.payoff.games(a, b) else None for b in names] for a in names
             ],
@@ -236,6 +239,8 @@ class CrossPlayTable:
         nash = {one.player: one for one in self.measures.players}
         rated = new_table("player")
         add_numbers(rated, f"Elo, {self.anchor} = 0 (95 %)", "games", "Nash share (95 %)", "Nash skill (95 %)")
+        add_numbers(rated, "mean score")
+        score = {one.name: row[np.isfinite(row)] for one, row in zip(self.entrants, self.mean_scores, strict=True)}
         for name in self.names:
             rating, found = self.ratings[name], nash.get(name)
             interval = rating.interval()
@@ -247,6 +252,7 @@ class CrossPlayTable:
                     f"{share.value:.0%} ({share.low:.0%} to {share.high:.0%})",
                     f"{skill.value:+.2f} ({skill.low:+.2f} to {skill.high:+.2f})",
                 ]
+            cells.append(f"{score[name].mean():+.3f}" if len(score[name]) else "")
             rated.add_row(with_weights(name, weights[name]), elo, f"{rating.games:,.0f}", *cells)
         shown = self.names[:most]
         matrix = new_table("win rate of row, %")
@@ -268,3 +274,8 @@ class CrossPlayTable:
         return as_text(rated, "", matrix)
 
     __repr__ = __str__
+
+
+def _plain(matrix: Floats) -> list[list[float | None]]:
+    """For JSON, which has no NaN."""
+    return [[None if np.isnan(value) else value for value in row] for row in matrix.tolist()]
