@@ -25,7 +25,7 @@ MOST_LEARNERS_IN_CURVES = 8
 LONGEST_UPDATE_S = 600.0
 """More time between two rows of metrics is a pause."""
 _CURVES = ("decisions_per_s",)
-_PLAYER_CURVES = ("episode_score", "nash_conv", "entropy", "lag", "value_loss")
+_PLAYER_CURVES = ("episode_score", "entropy", "lag", "value_loss")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
