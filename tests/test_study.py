@@ -88,6 +88,8 @@ def test_what_does_not_fit_is_refused_before_anything_trains(tmp_path: Path) -> 
         study(experiment="connect_four").run(tmp_path / "study")
     with pytest.raises(ConfigError, match="has one team: use 'score'"):
         study(experiment="beacon", objective="rating").run(tmp_path / "study")
+    with pytest.raises(ConfigError, match="did you mean 'random'"):
+        study(objective="score", opponents=("randon",)).run(tmp_path / "study")
     assert not (tmp_path / "study").exists()
 
 
@@ -105,6 +107,19 @@ def test_a_file_has_the_fields_of_a_study(tmp_path: Path, ludus: Ludus) -> None:
     assert ludus("study", "show", str(tmp_path))[0] == 1
     assert front.Study is Study
     assert front.StudyResults is StudyResults
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("objective", "low", "high"), [("score", -1, 1), ("win_rate", 0, 1), ("rating", -2000, 2000)])
+def test_a_run_is_measured_against_fixed_opponents(tmp_path: Path, objective: str, low: float, high: float) -> None:
+    measured = study(
+        experiment="rps", seeds=1, settings=QUICK, objective=objective, opponents=("random", "rock"), episodes=100
+    ).run(tmp_path / "study", quiet=True)
+    assert measured.is_complete, str(measured)
+    (one,) = measured.settings
+    assert low < one.values[0] < high
+    result = json.loads((tmp_path / "study/results/as_it_is-seed0.json").read_text())
+    assert [*result["values"]] == (["rating"] if objective == "rating" else ["random", "rock"])
 
 
 @pytest.mark.slow

@@ -29,7 +29,8 @@ import numpy as np
 
 from ludus.config import ConfigError, encode
 from ludus.config.conversion import build_from, read_yaml
-from ludus.data.checks import require_in, require_one_of
+from ludus.data.checks import require_in, require_one_of, unknown
+from ludus.games.outside_bots import named_address
 from ludus.league.population import SearchSpace
 from ludus.lookup import find_experiment
 from ludus.observe.study_results import StudyResults
@@ -158,8 +159,13 @@ class Study:
                 if self.objective != "score":
                     raise ConfigError(f"objective {self.objective!r}: {made.game.spec.name} has one team: use 'score'")
                 bots = ()
-            elif self.objective != "nash_conv" and not bots:
-                raise ConfigError(f"objective {self.objective!r} needs opponents: name bots of {made.game.spec.name}")
+            elif self.objective != "nash_conv":
+                if not bots:
+                    raise ConfigError(f"objective {self.objective!r} needs opponents: bots of {made.game.spec.name}")
+                known = made.grouped_game.bots()
+                for bot in bots:
+                    if bot not in known and named_address(bot) is None:
+                        raise ConfigError(f"opponents: {unknown('bot', bot, known)}")
             if self.objective == "nash_conv" and made.game.tree() is None:
                 raise ConfigError(f"objective 'nash_conv': the game tree of {made.game.spec.name} cannot be walked")
         return bots
