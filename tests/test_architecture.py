@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": PARTS | {"experiment", "runtime"},
     "run": PARTS | {"experiment", "runtime", "evaluation", "agent"},
     "training": PARTS | {"experiment", "lookup", "runtime", "replays", "run"},
-    "study": PARTS | {"lookup", "runtime"},
+    "study": PARTS | {"lookup"},
     "cli": PARTS
     | {"experiment", "lookup", "runtime", "recipes", "launch", "replays", "evaluation", "agent", "run", "training"}
     | {"study"},

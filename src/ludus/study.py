@@ -35,6 +35,7 @@ from ludus.league.population import SearchSpace
 from ludus.lookup import find_experiment
 from ludus.observe.study_results import StudyResults
 from ludus.store.files import atomic_write, make_folder, read_file
+from ludus.store.inspection import continues_exactly
 from ludus.store.run_control import run_lock
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import usable_cores
@@ -326,8 +327,6 @@ class StudyRunner:
 
     def _remove_inexact(self, run: PlannedRun, folder: Path) -> None:
         """Remove a serial run that was killed before it could save: only from its start can it be repeated exactly."""
-        from ludus.runtime.recovery import continues_exactly
-
         if self._study.runtime != "serial" or not (folder / "run.json").exists():
             return
         found = RunFolder.open(folder)

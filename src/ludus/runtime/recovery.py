@@ -55,18 +55,6 @@ def require_whole(folder: RunFolder, experiment: Experiment, *, accept_loss: boo
     return reason
 
 
-def continues_exactly(folder: RunFolder) -> bool:
-    """Whether a serial run was saved with its tables and has played nothing since, so that it goes on as if it had
-    never ended."""
-    if not folder.ledger_path.exists():
-        return False
-    with folder.ledger(read_only=True) as ledger:
-        checkpoint, reason = latest_state(ledger, folder.checkpoints(CHECKPOINT))
-        if checkpoint is None or reason is not None or "actor" not in checkpoint.facts:
-            return False
-        return not any(True for _ in ledger.replay(after=checkpoint.facts["events"]))
-
-
 def _again(folder: RunFolder) -> str:
     return f"ludus train --run {folder.path} --resume {ACCEPT}"
 
