@@ -106,7 +106,6 @@ def test_a_file_has_the_fields_of_a_study(tmp_path: Path, ludus: Ludus) -> None:
     assert "did you mean 'objective'" in errors
     assert ludus("study", "show", str(tmp_path))[0] == 1
     assert front.Study is Study
-    assert front.StudyResults is StudyResults
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ __version__: str
 from ludus.training import train  # Train a league and return its Run.
 from ludus.run import Run  # A run folder: league, evaluation, exploitability, report.
 from ludus.study import Study  # One experiment under several settings and seeds.
-from ludus.observe.study_results import StudyResults  # What the runs of a study say together.
 from ludus.agent import load_agent  # A player of a run as an agent for your own loop.
 from ludus.agent import Agent  # Plays any seat of its game from plain observations.
 from ludus.games.check import check_game  # Play a game and check every promise of its interface.
@@ -200,7 +199,6 @@ __all__ = [
     "StopTraining",
     "StoreError",
     "Study",
-    "StudyResults",
     "Subscriber",
     "Supervision",
     "TensorBoard",

@@ -207,6 +207,11 @@ class Study:
             StudyRunner(self, folder, bots, parallel or self._room(), say, trust=trust).run()
         return StudyResults(folder)
 
+    @staticmethod
+    def results(folder: str | PathLike[str]) -> StudyResults:
+        """The results of a study so far. Executes nothing that its runs name."""
+        return StudyResults(folder)
+
     def _drawn(self, number: int) -> dict[str, Any]:
         rng = np.random.default_rng([self.seed, number])
         return {space.path: _short(space.draw(rng)) for space in self.search}
