@@ -136,6 +136,7 @@ def load_field(
         played = _game(next(iter(runs.values()), None), game, outside)
         bots = played.bots()
         entrants = []
+        used: Variant | None
         for name, address in named:
             bot = _bot(address)
             if bot is not None:
