@@ -216,6 +216,6 @@ def test_a_study_that_was_killed_and_resumed_ends_with_the_same_table(tmp_path: 
     with pytest.raises(ConfigError, match=r"no run has a metric 'main/entropi'; did you mean 'main/entropy'"):
         again.curves("main/entropi")
     pytest.importorskip("matplotlib")
-    for kind, sign in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+    for kind, sign in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("html", b"<!doctype html>")):
         again.plot(tmp_path / f"curves.{kind}", "main/entropy")
         assert (tmp_path / f"curves.{kind}").read_bytes().startswith(sign)

@@ -58,7 +58,7 @@ def run_command(file: str, into: Path | None, parallel: int | None, quiet: bool,
 
 @study_command.command("show", short_help="show the results so far")
 @click.argument("study", type=FOLDER)
-@click.option("--plot", metavar="FILE.png|svg|csv", help="Write the curves of all runs.")
+@click.option("--plot", metavar="FILE.png|svg|html|csv", help="Write the curves of all runs.")
 @click.option("--metric", help="Which metric to plot; default: main/nash_conv or main/episode_score.")
 @json_option("Everything as one JSON object.")
 def show_command(study: Path, plot: str | None, metric: str | None, as_json: bool) -> None:

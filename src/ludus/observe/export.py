@@ -52,8 +52,8 @@ def _drawn(figure: Any, kind: str) -> bytes:
     return drawn.getvalue()
 
 
-def write_bands(path: Path, kind: str, bands: Mapping[str, Sequence[Any]], metric: str) -> None:
-    """Curves with their intervals in one picture: name -> decisions, values, lower and upper ends."""
+def drawn_bands(kind: str, bands: Mapping[str, Sequence[Any]], metric: str) -> bytes:
+    """Curves with their intervals in one PNG or SVG: name -> decisions, values, lower and upper ends."""
     require_matplotlib()
     import matplotlib as mpl
 
@@ -67,7 +67,7 @@ def write_bands(path: Path, kind: str, bands: Mapping[str, Sequence[Any]], metri
         axes.set_xlabel("decisions")
         axes.set_ylabel(_literal(metric))
         axes.legend(frameon=False, fontsize="small")
-        atomic_write(path, _drawn(figure, kind), sync=False)
+        return _drawn(figure, kind)
 
 
 def as_csv(table: Table) -> str:

@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
 from ludus.config import ConfigError
 from ludus.data.checks import did_you_mean
-from ludus.observe.export import Table, as_csv, write_bands
+from ludus.observe.export import Table as CSVTable, as_csv, drawn_bands
+from ludus.observe.report import write_tables_page
 from ludus.observe.terminal import add_numbers, as_text, new_table
 from ludus.store.files import UNREADABLE, atomic_write, read_file
 from ludus.store.run_folder import RunFolderError, read_metrics
@@ -143,7 +145,8 @@ class StudyResults:
         ]
         return {"study": str(self.path), "objective": self.objective, "settings": rows}
 
-    def __str__(self) -> str:
+    def table(self) -> Table:
+        """The settings, the best first."""
         better = "lower" if self._facts.lower_is_better else "higher"
         table = new_table("setting")
         add_numbers(table, "runs", f"mean {self.objective} (95 %)", "interquartile mean (95 %)", "worst seed to best")
@@ -156,7 +159,10 @@ class StudyResults:
         table.caption = f"{better.capitalize()} is better. Intervals: stratified bootstrap over seeds."
         if any(1 < len(one.values) < FEW for one in self.settings):
             table.caption += f" Of fewer than {FEW} seeds they are too narrow."
-        return "\n".join([as_text(table), *(f"failed: {text}" for text in self.failures)])
+        return table
+
+    def __str__(self) -> str:
+        return "\n".join([as_text(self.table()), *(f"failed: {text}" for text in self.failures)])
 
     __repr__ = __str__
 
@@ -185,19 +191,23 @@ class StudyResults:
         return found
 
     def plot(self, path: str | PathLike[str], metric: str | None = None) -> Path:
-        """Write the curves of all runs: a PNG or SVG with the mean of each setting and its 95 % interval, or a CSV with
-        every point of every run."""
+        """Write the curves of all runs: a PNG or SVG with the mean of each setting and its 95 % interval, an HTML page
+        with the same and the table, or a CSV with every point of every run."""
         target, name = Path(path), self.default_metric if metric is None else metric
         kind = target.suffix.lower().removeprefix(".")
-        if kind not in ("png", "svg", "csv"):
-            raise ConfigError(f"{target}: the name of a plot ends in .png, .svg or .csv")
-        curves = self.curves(metric)
+        if kind not in ("png", "svg", "html", "csv"):
+            raise ConfigError(f"{target}: the name of a plot ends in .png, .svg, .html or .csv")
         if kind == "csv":
-            atomic_write(target, as_csv(_points(curves, name)).encode(), sync=False)
+            atomic_write(target, as_csv(_points(self.curves(name), name)).encode(), sync=False)
+        elif kind == "html":
+            write_tables_page(target, f"Study {self.path.name}", [self.table()], [self._picture("svg", name)])
         else:
-            bands = {setting: mean_curve([*runs.values()]) for setting, runs in curves.items()}
-            write_bands(target, kind, bands, name)
+            atomic_write(target, self._picture(kind, name), sync=False)
         return target
+
+    def _picture(self, kind: str, metric: str) -> bytes:
+        bands = {setting: mean_curve([*runs.values()]) for setting, runs in self.curves(metric).items()}
+        return drawn_bands(kind, bands, metric)
 
     def _of_setting(self, runs: list[_Run]) -> SettingResult:
         values: dict[int, float] = {}
@@ -247,7 +257,7 @@ def _after_resumes(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
     return steps[kept], values[kept]
 
 
-def _points(curves: Mapping[str, Mapping[int, tuple[Floats, Floats]]], metric: str) -> Table:
+def _points(curves: Mapping[str, Mapping[int, tuple[Floats, Floats]]], metric: str) -> CSVTable:
     rows = [
         (setting, seed, step, value)
         for setting, runs in curves.items()
