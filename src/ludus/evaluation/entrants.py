@@ -125,7 +125,7 @@ def load_field(
     """Load players by their addresses. Services of the runs end with the block. `game`: address of the game, where all
     players are bots."""
     named = [_named(text) for text in addresses]
-    outside = {name or bot[0]: bot[1] for name, address in named if (bot := _outside_bot(address)) is not None}
+    outside = {name or found[0]: found[1] for name, address in named if (found := _outside_bot(address)) is not None}
     runs: dict[Path, RunPlayers] = {}
     with ExitStack() as services:
         for path in (_run_of(address) for _, address in named if _bot(address) is None):
@@ -140,8 +140,8 @@ def load_field(
         for name, address in named:
             bot = _bot(address)
             if bot is not None:
-                found = _outside_bot(address)
-                key = bot if found is None else name or found[0]
+                own = _outside_bot(address)
+                key = bot if own is None else name or own[0]
                 if key not in bots:
                     raise ConfigError(f"{address}: {unknown(f'bot of {played.spec.name}', key, bots)}")
                 seated, used, shown = SeatedPlayer(bot=bots[key]), None, name or key

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import faulthandler
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +93,7 @@ def time_limit(call: str) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, CALL_SECONDS)
     if ends_if_stuck.get():
-        faulthandler.dump_traceback_later(CALL_SECONDS + STUCK_SECONDS, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(CALL_SECONDS + STUCK_SECONDS, exit=True, file=2)
     try:
         yield
     finally:
