@@ -135,10 +135,8 @@ class StudyResults:
                 "settings": dict(one.settings),
                 "planned": one.planned,
                 "values": {str(seed): value for seed, value in one.values.items()},
-                "mean": None if one.mean is None else one.mean.value,
-                "mean_interval": None if one.mean is None else one.mean.interval,
-                "iqm": None if one.iqm is None else one.iqm.value,
-                "iqm_interval": None if one.iqm is None else one.iqm.interval,
+                **_plain("mean", one.mean),
+                **_plain("iqm", one.iqm),
                 "failed": {str(seed): text for seed, text in one.failed.items()},
             }
             for one in self.settings
@@ -265,6 +263,11 @@ def _points(curves: Mapping[str, Mapping[int, tuple[Floats, Floats]]], metric: s
         for step, value in zip(*(one.tolist() for one in points), strict=True)
     ]
     return ("setting", "seed", "decisions", metric), rows
+
+
+def _plain(name: str, one: Aggregate | None) -> dict[str, Any]:
+    interval = None if one is None or one.interval is None else [*one.interval]
+    return {name: None if one is None else one.value, f"{name}_interval": interval}
 
 
 def _shown(one: Aggregate) -> str:
