@@ -443,7 +443,7 @@ class Coordinator(Generic[W]):
             if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
                 break
         if reason == FINISHED and (measured := self._measure_snapshots()):  # of the last snapshots
-            self._metrics.append({**self._counters(), **measured})
+            self._metrics.append({**self.numbers(), **measured})
         self._look()  # something may have gone since the last time
         self._end(TIME_LIMIT if reason == TIME_LIMIT else "stopped", clean=True)
         if reason == FINISHED:
@@ -486,9 +486,10 @@ class Coordinator(Generic[W]):
     def _note(self, updates: Sequence[Update]) -> None:
         """Write updates into the metrics, and a checkpoint if it is time."""
         for update in updates:
-            measured = {**update.statistics, **self.controller.episodes.take(), **self._measure_snapshots()}
+            measured = {**update.statistics, **self.controller.episodes.take()}
             self._statistics |= measured
-            self._metrics.append({**self._counters(), "decisions": update.decisions, **measured})
+            row = {**self._counters(), "decisions": update.decisions, **measured, **self._measure_snapshots()}
+            self._metrics.append(row)
             self._learning.see(update.statistics)
         by_decisions = self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every
         if updates and (by_decisions or time.monotonic() >= self._save_next) and self.workers.can_save:
