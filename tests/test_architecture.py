@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": PARTS | {"experiment", "runtime", "export"},
     "run": PARTS | {"experiment", "runtime", "evaluation", "agent"},
     "training": PARTS | {"experiment", "lookup", "runtime", "replays", "run"},
+    "study": PARTS | {"lookup"},
     "cli": PARTS
     | {
         "experiment",
@@ -52,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "replays",
         "evaluation",
         "export",
+        "study",
         "agent",
         "run",
         "training",

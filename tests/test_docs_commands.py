@@ -39,6 +39,9 @@ def parse(command: click.Command, words: list[str]) -> click.Context:
     rest = words[1:]
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         found = command.get_command(context, rest[0])
+        default = getattr(command, "default", None)  # `ludus study FILE`: short for `ludus study run FILE`
+        if found is None and default is not None:
+            found, rest = command.get_command(context, default), [default, *rest]
         if found is None:
             raise click.UsageError(f"no command {rest[0]!r}")
         command, context = found, click.Context(found, context, rest[0])

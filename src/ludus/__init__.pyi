@@ -7,6 +7,7 @@ __version__: str
 # Runs, agents and settings
 from ludus.training import train  # Train a league and return its Run.
 from ludus.run import Run  # A run folder: league, evaluation, exploitability, report.
+from ludus.study import Study  # One experiment under several settings and seeds.
 from ludus.agent import load_agent  # A player of a run, or an exported file, as an agent for your own loop.
 from ludus.agent import Agent  # Plays any seat of its game from plain observations.
 from ludus.games.check import check_game  # Play a game and check every promise of its interface.
@@ -197,6 +198,7 @@ __all__ = [
     "Solver",
     "StopTraining",
     "StoreError",
+    "Study",
     "Subscriber",
     "Supervision",
     "TensorBoard",

@@ -23,7 +23,7 @@ from ludus.observe.league_fold import LeaguePlayer, RunFold
 from ludus.observe.progress import ProgressLines
 from ludus.observe.report import write_report
 from ludus.observe.run_state import status_document
-from ludus.observe.terminal import SafeConsole, league_table, payoff_table
+from ludus.observe.terminal import as_text, league_table, payoff_table
 from ludus.store.run_control import Asked
 from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
 
@@ -235,13 +235,7 @@ class Run:
 
 def _as_text(fold: RunFold, summary: LeagueSummary) -> str:
     """The table of `ludus league`, without colours."""
-    # rich would display a captured table as well where it finds itself in a notebook.
-    console = SafeConsole(
-        width=TABLE_WIDTH, color_system=None, highlight=False, force_terminal=False, force_jupyter=False
-    )
-    with console.capture() as captured:
-        console.print(league_table(fold.league, summary, fold.opponents, roles=fold.roles))
-        if fold.league.num_teams > 1:
-            console.print()
-            console.print(payoff_table(summary, console.width))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    shown: list[Any] = [league_table(fold.league, summary, fold.opponents, roles=fold.roles)]
+    if fold.league.num_teams > 1:
+        shown += ["", payoff_table(summary, TABLE_WIDTH)]
+    return as_text(*shown, width=TABLE_WIDTH)

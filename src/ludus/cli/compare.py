@@ -10,17 +10,18 @@ import msgspec
 import numpy as np
 
 from ludus.cli.options import COUNT, json_option, seed_option, tables_option
-from ludus.config import code_named_by, encode
-from ludus.data.records import Match, Result, Side
+from ludus.config import code_named_by
+from ludus.evaluation.cross_play import line_ups_of, payoff_of
+from ludus.evaluation.entrants import RunPlayers, require_same_tables
 from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.league.measures import PopulationComparison, compare_populations
-from ludus.league.payoff import Payoff, PayoffRules
+from ludus.league.payoff import Payoff
 from ludus.league.players import with_weights
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
 from ludus.observe.terminal import add_numbers, new_console, new_table
-from ludus.runtime.assemble import load_players, load_state
+from ludus.runtime.assemble import load_players
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 
@@ -29,11 +30,15 @@ class FrozenPopulation:
     """Frozen players of one run, under names that no player of the other has."""
 
     run: str
-    experiment: Experiment
+    source: RunPlayers
     players: dict[str, SeatedPlayer]
     weights: dict[str, str | None]
     """Player -> the weights that it was frozen with."""
     number_frozen: int
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.source.experiment
 
     @property
     def kinds_of_weights(self) -> str:
@@ -61,8 +66,11 @@ def compare_command(
     """
     use_threads(1)
     first, second = (_population(path, letter, players, trust) for path, letter in ((run, "A"), (other, "B")))
-    _check_comparable(first, second)
-    line_ups = pairings(list(first.players), list(second.players), first.experiment.game.spec.num_teams)
+    require_same_tables(first.source, second.source)
+    spec = first.experiment.game.spec
+    if spec.num_teams == 1:
+        raise click.UsageError(f"{spec.name} has one team: its players never meet; `ludus league` has scores")
+    line_ups = pairings(list(first.players), list(second.players), spec.num_teams)
     tournament = Tournament(
         first.experiment.measured_game,
         FixedPlayers(first.players | second.players),
@@ -71,18 +79,16 @@ def compare_command(
         num_tables=tables,
         seed=seed,
     )
-    payoff = _payoff(line_ups, tournament.run())
+    results = tournament.run()
+    payoff = payoff_of([(line_up, results[place]) for place, line_up in enumerate(line_ups)])
     comparison = compare_populations(payoff, list(first.players), list(second.players))
     show = _print_json if as_json else _show
     show(first, second, payoff, comparison)
 
 
 def pairings(first: list[str], second: list[str], teams: int) -> list[tuple[str, ...]]:
-    """Every player of one population against each of the other: one against copies, and with three teams or more also
-    the other way round, because one among several is not several against one."""
-    pairs = [(a, b) for a in first for b in second]
-    other_way = [(b, a) for a, b in pairs] if teams > 2 else []
-    return [(one, *(other,) * (teams - 1)) for one, other in (*pairs, *other_way)]
+    """Every player of one population against each of the other."""
+    return [line_up for a in first for b in second for line_up in line_ups_of(a, b, teams)]
 
 
 def spread(names: tuple[str, ...], most: int) -> tuple[str, ...]:
@@ -97,44 +103,19 @@ def _population(path: str, letter: str, most: int, trust: bool) -> FrozenPopulat
     code = code_named_by(msgspec.json.decode(folder.facts.experiment))
     if code and not trust:
         raise click.UsageError(f"{folder.path} names {code[0]}: --trust imports it, and plays with it")
-    experiment, league = load_state(folder)
+    source = RunPlayers(folder)
+    experiment, league = source.experiment, source.league
     frozen = league.candidates.frozen()
     if not frozen:
         raise click.ClickException(f"{folder.path} has no frozen players to compare yet")
     seated = load_players(experiment, folder, league, spread(frozen, most))
     return FrozenPopulation(
         run=str(folder.path),
-        experiment=experiment,
+        source=source,
         players={f"{letter}/{name}": player for name, player in seated.items()},
         weights={f"{letter}/{name}": league.players[name].played_weights for name in seated},
         number_frozen=len(frozen),
     )
-
-
-def _check_comparable(first: FrozenPopulation, second: FrozenPopulation) -> None:
-    a, b = first.experiment, second.experiment
-    if encode(a.game) != encode(b.game):
-        raise click.UsageError(
-            f"{first.run} plays {a.game.spec.name} and {second.run} plays {b.game.spec.name} with other "
-            "settings, or another game: their players cannot meet"
-        )
-    if a.game.spec.num_teams == 1:
-        raise click.UsageError(f"{a.game.spec.name} has one team: its players never meet; `ludus league` has scores")
-    seated = [next(iter(one.players.values())) for one in (first, second)]
-    remembered = [[policy.state_arrays for policy in one.policies] for one in seated]
-    if a.policies != b.policies or remembered[0] != remembered[1]:
-        raise click.UsageError(
-            f"the policies of {first.run} and {second.run} divide the seats or remember in different ways: "
-            "they cannot sit at the same tables"
-        )
-
-
-def _payoff(line_ups: list[tuple[str, ...]], results: dict[int, Result]) -> Payoff:
-    payoff = Payoff(PayoffRules(decay=1.0, min_games=0.0))
-    for index, line_up in enumerate(line_ups):
-        sides = tuple(Side(players=(player,)) for player in line_up)
-        payoff.record(Match(index, "evaluation", sides, 1, results[index].episodes), results[index])
-    return payoff
 
 
 def _print_json(

@@ -26,6 +26,7 @@ from ludus.cli.options import (
     together,
     weights_option,
 )
+from ludus.evaluation.entrants import is_run_address, split_address
 from ludus.evaluation.measures import seated_matches
 from ludus.games.catalog import list_games, resolve
 from ludus.games.game import GameSource
@@ -184,8 +185,9 @@ def eval_command(
     one opponent sits on all other teams; A,B (with a comma) are the players of two of them.
 
     A player is named by its id (main, main.3, random), by a tag (main@best, main@latest) or by a model
-    (main:0:12). A bot from outside is given by its address (bots.py:Greedy, "program:node bot.js"), with a
-    name in front if you like (mine=bots.py:Greedy).
+    (main:0:12). RUN#PLAYER is a player of that run, which may be another one of the same game. A bot from outside is
+    given by its address (bots.py:Greedy, "program:node bot.js"), with a name in front if you like
+    (mine=bots.py:Greedy).
 
     Without players: the first learning player against its first snapshot and the evaluation bots. Results are
     kept in the run's metrics, apart from the league.
@@ -196,10 +198,15 @@ def eval_command(
     if not episodes and pictures.render is None:
         raise click.BadParameter("0 episodes, and no --render: nothing to do", param_hint="'--episodes'")
     use_threads(1)
+    if run is not None and is_run_address(run):  # RUN#PLAYER in place of RUN PLAYER
+        run, first = split_address(run)
+        players = (first or "", *players)
     with seated_matches(open_run(run), players, weights=weights, greedy=greedy) as matches:
         pictures.require_possible(matches.game)
         if episodes:
             measured = matches.play(games=episodes, seed=seed, tables=tables)
+            if not measured.kept:
+                click.echo(f"{matches.folder.path} is read-only: the results are not kept there", err=True)
             if as_json:
                 for row in measured.rows:
                     click.echo(json.dumps(row))

@@ -21,6 +21,7 @@ from ludus.config import ConfigError, paths
 from ludus.data.checks import did_you_mean
 from ludus.games.catalog import ADAPTERS, GameEntry, list_games
 from ludus.games.check import check_game, most_tables
+from ludus.games.checked_play import ends_if_stuck
 from ludus.games.environments import ENVIRONMENTS, InstallError, environments_folder, install
 from ludus.games.game import GameSource, NeedsMore
 from ludus.games.isolation.isolated import Isolated, Isolation, isolate
@@ -121,6 +122,7 @@ def check_command(
             raise click.BadParameter(
                 f"{bot!r} is no address of a bot: write FILE.py:CLASS or program:COMMAND", param_hint="'--bot'"
             )
+    ends_if_stuck.set(True)  # for this command alone: `main` runs it in a context of its own
     report = check_game(source, episodes=episodes, tables=tables, seed=seed)
     click.echo(str(report))
     return 0 if report.ok else FAILED

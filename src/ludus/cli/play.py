@@ -14,6 +14,7 @@ from ludus.cli.control import ask
 from ludus.cli.options import AT_LEAST_0, COUNT, PageOptions, Weights, code_trust_option, page_options, weights_option
 from ludus.config import ConfigError
 from ludus.data.records import RECORDED
+from ludus.evaluation.entrants import is_run_address, split_address
 from ludus.evaluation.play.house import BEST, Kept, Opponents, PlayHost
 from ludus.evaluation.play.replays import drawing_of, replay_reader
 from ludus.evaluation.play.session import Ended, GameSeats, WrongMove, abandoned, finished, write_replay
@@ -59,7 +60,8 @@ def play_command(
     **page: Any,
 ) -> None:
     """Play against PLAYER of RUN: a learning player, a snapshot, main@best, a model or a bot, named as in
-    `ludus eval`. Without PLAYER: the best of the first learning player. On the page others can be chosen.
+    `ludus eval`; RUN#PLAYER is the same. Without PLAYER: the best of the first learning player. On the page others
+    can be chosen.
 
     Each game becomes a match of purpose "human" in the run's ledger, apart from training, and a replay in
     RUN/replays. The run may be training meanwhile.
@@ -71,6 +73,11 @@ def play_command(
     options = PageOptions(**page)
     access = None if terminal else options.access()
     use_threads(1)
+    if run is not None and is_run_address(run):  # RUN#PLAYER in place of RUN PLAYER
+        run, named = split_address(run)
+        if player is not None:
+            raise click.UsageError(f"two opponents are named, {named} and {player}: name one")
+        player = named
     folder = open_run(run)
     experiment, league = load_state(folder)
     wanted = [player] if player is not None else []

@@ -46,6 +46,10 @@ Probs = NDArray[np.float64]  # [infostates, actions]: a behavioural policy of al
 TIE = 1e-12  # values this close count as equal, so that rounding never decides between actions
 
 
+class LargeTreeError(ValueError):
+    """A game tree with more nodes than are walked."""
+
+
 class ForgetfulSeatError(ValueError):
     """A seat lacks perfect recall: its information states do not determine its own earlier decisions."""
 
@@ -70,9 +74,10 @@ class FlatTree:
     legal: NDArray[np.bool_]  # [infostates, actions]
 
     @classmethod
-    def build(cls, root: TreeState) -> FlatTree:
-        """Walk the tree once. Raises `ForgetfulSeatError` if a seat lacks perfect recall."""
-        walk = _Walk(root)
+    def build(cls, root: TreeState, most_nodes: int | None = None) -> FlatTree:
+        """Walk the tree once. Raises `ForgetfulSeatError` if a seat lacks perfect recall, and `LargeTreeError` if the
+        tree has more nodes than that."""
+        walk = _Walk(root, most_nodes)
         legal = walk.legal()
         sequence = walk.sequences(num_actions=legal.shape[1], empty=legal.size)
         infostate_seat = np.array([seat for seat, _ in walk.infostates], np.int64)
@@ -219,7 +224,7 @@ class FlatTree:
 class _Walk:
     """One pass over the histories, breadth first, into lists."""
 
-    def __init__(self, root: TreeState) -> None:
+    def __init__(self, root: TreeState, most_nodes: int | None = None) -> None:
         self.seat: list[int] = []
         self.parent, self.action, self.depth, self.chance = [-1], [-1], [0], [1.0]
         self.infostate: list[int] = []
@@ -242,6 +247,8 @@ class _Walk:
                 self.action.append(action)
                 self.depth.append(self.depth[node] + 1)
                 self.chance.append(probability)
+            if most_nodes is not None and len(states) > most_nodes:
+                raise LargeTreeError(f"the game tree has more than {most_nodes:,} nodes")
 
     def _see(self, seat: int, state: TreeState) -> int:
         """The number of the information state; a new one is recorded."""

@@ -3,6 +3,7 @@ code that the run names."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from ludus.evaluation.best_response import (
     Watching,
     players_of,
 )
+from ludus.evaluation.entrants import RunPlayers, is_run_address, require_same_tables, split_address
 from ludus.evaluation.exploitability import (
     ExactMeasure,
     NotExactError,
@@ -68,6 +70,8 @@ class Evaluation:
 
     rows: tuple[dict[str, Any], ...]
     """As plain values, one per opponent: what `ludus eval --json` prints."""
+    kept: bool = True
+    """Whether they are in the run's metrics; False for a run that is read-only."""
 
     @property
     def win_rate(self) -> float:
@@ -141,7 +145,12 @@ class SeatedMatches:
             )
             for index, line_up in enumerate(self.line_ups)
         )
-        keep_rows(self.folder, rows)
+        try:
+            keep_rows(self.folder, rows)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            return Evaluation(rows, kept=False)
         return Evaluation(rows)
 
 
@@ -150,12 +159,17 @@ def seated_matches(
     folder: RunFolder, players: Sequence[str], *, weights: Weights, greedy: bool
 ) -> Iterator[SeatedMatches]:
     """Load players of a run, with the services that they may call; the services end with the block. Without players:
-    the first learning player, its first snapshot and the evaluation bots. "A,B" are two opponents at one table."""
+    the first learning player, its first snapshot and the evaluation bots. "A,B" are two opponents at one table, and
+    "RUN#PLAYER" is a player of another run."""
     experiment, league = load_state(folder)
     teams = league.num_teams
     groups = [tuple(asked.split(",")) if teams > 2 else (asked,) for asked in players]
-    experiment, named = add_bots(experiment, [player for group in groups for player in group], taken=league.players)
-    names = iter(named)
+    asked = [player for group in groups for player in group]
+    experiment, named = add_bots(
+        experiment, [player for player in asked if not is_run_address(player)], taken=league.players
+    )
+    here = iter(named)
+    names = iter([player if is_run_address(player) else next(here) for player in asked])
     opponents = [tuple(itertools.islice(names, len(group))) for group in groups] or [
         (player,)
         for player in (*list(league.standings)[:1], *league.candidates.frozen()[:1], *experiment.evaluation.opponents)
@@ -166,15 +180,24 @@ def seated_matches(
         first, *opponents = opponents
         opponents = [first + _fill(group, teams - 1, experiment.game.spec.name) for group in opponents]
     chosen = tuple(dict.fromkeys(player for group in opponents for player in group))
-    with services_at_hand(experiment, folder):
-        seated = load_players(experiment, folder, league, chosen, weights=weights, greedy=greedy)
+    own = [player for player in chosen if not is_run_address(player)]
+    with ExitStack() as services:
+        services.enter_context(services_at_hand(experiment, folder))
+        seated = load_players(experiment, folder, league, own, weights=weights, greedy=greedy)
+        used = {player: played_weights(league, folder.models, player, weights) for player in own}
+        for address in (player for player in chosen if player not in own):
+            path, player = split_address(address)
+            other = RunPlayers(RunFolder.open(path))
+            require_same_tables(RunPlayers(folder), other)
+            services.enter_context(services_at_hand(other.experiment, other.folder))
+            seated[address], used[address] = other.load(player or other.usual, weights=weights, greedy=greedy)
         yield SeatedMatches(
             folder=folder,
             league=league,
             game=experiment.measured_game,
             players=FixedPlayers(seated),
             line_ups=opponents,
-            used={player: played_weights(league, folder.models, player, weights) for player in seated},
+            used=used,
             greedy=greedy,
         )
 

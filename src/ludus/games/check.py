@@ -58,7 +58,8 @@ def check_game(
     evidence = checked_play.Evidence()
     name = type(source).__name__
     with suppress(checked_play.GameHung), evidence.calls("spec"):
-        name = source.spec.name
+        with checked_play.time_limit("spec"):
+            name = source.spec.name
         check = _Check(source, evidence, seed, tables)
         if check.specs():
             check.play(episodes, max_steps)
@@ -104,6 +105,10 @@ class _Check:
         self.rng = np.random.default_rng(seed)
         self.num_tables = num_tables
 
+    def _tables(self, num_tables: int) -> GameBatch:
+        with checked_play.time_limit("tables"):
+            return self.source.tables(num_tables)
+
     def specs(self) -> bool:
         """Whether the game can be played at all."""
         spec, evidence = self.spec, self.evidence
@@ -119,7 +124,7 @@ class _Check:
             num_arrays = sum(len(part.arrays(name)) for name, part in parts)
             seen = f"{num_arrays} arrays share the names {sorted(observation.arrays)}"
             evidence.expect("spec", num_arrays == len(observation.arrays), where, 0, seen)
-        with closing(self.source.tables(self.num_tables)) as batch:
+        with closing(self._tables(self.num_tables)) as batch:
             evidence.expect("spec", batch.spec == spec, "tables", 0, "their spec differs from the source's")
             seen = f"{batch.num_tables} tables, not {self.num_tables}"
             right = evidence.expect("spec", batch.num_tables == self.num_tables, "tables", 0, seen)
@@ -149,7 +154,7 @@ class _Check:
         outside = self.source.addresses if isinstance(self.source, WithBots) else {}
         self.evidence.expect("bots", "random" in bots, "bots()", 0, f"no bot 'random' among {sorted(bots)}")
         for name, bot in bots.items():
-            with self.evidence.calls(f"bot {name!r}"), closing(self.source.tables(self.num_tables)) as batch:
+            with self.evidence.calls(f"bot {name!r}"), closing(self._tables(self.num_tables)) as batch:
                 tables = checked_play.WatchedTables(batch, self.evidence)
                 watched = _WatchedBot(name=name, bot=bot, tables=tables, from_outside=name in outside)
                 with suppress(_BotFailedError):
@@ -160,10 +165,12 @@ class _Check:
 
     def tree(self) -> None:
         with self.evidence.calls("tree"):
-            root = self.source.tree()
+            with checked_play.time_limit("tree"):
+                root = self.source.tree()
             if root is not None:
                 for _ in range(WALKS):
-                    self._walk(root, "tree")
+                    with checked_play.time_limit("a walk through the tree"):
+                        self._walk(root, "tree")
         with self.evidence.calls("tree beside tables"):
             self._compare_with_tables(num_tables=2, max_steps=WALKS)
 
@@ -182,7 +189,7 @@ class _Check:
 
     def _play_random_episodes(self, num_episodes: int, max_steps: int) -> list[PlayedEpisode]:
         """Each table's first episode."""
-        with closing(self.source.tables(self.num_tables)) as batch:
+        with closing(self._tables(self.num_tables)) as batch:
             tables = checked_play.WatchedTables(batch, self.evidence)
             seeds = self._draw_seeds(self.num_tables)
             tables.reset(np.arange(self.num_tables), seeds)
@@ -230,7 +237,7 @@ class _Check:
             where = f"table {place} of {num_tables}, seed {episode.seed}"
             return self.evidence.expect(promise, changed is None, where, step, changed)
 
-        with closing(self.source.tables(num_tables)) as batch:
+        with closing(self._tables(num_tables)) as batch:
             # Replays are compared with tables that were inspected before, so they are not inspected again.
             tables = checked_play.WatchedTables(batch, checked_play.Evidence())
             seeds = self._draw_seeds(num_tables)
@@ -319,7 +326,7 @@ class _Check:
 
     def _compare_with_tables(self, num_tables: int, max_steps: int) -> None:
         """Step tables and their tree states side by side, if the tables can be searched."""
-        with closing(self.source.tables(num_tables)) as batch:
+        with closing(self._tables(num_tables)) as batch:
             if not isinstance(batch, HasTrees):
                 return
             tables = checked_play.WatchedTables(batch, self.evidence)

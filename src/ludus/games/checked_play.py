@@ -3,11 +3,13 @@ is inspected after every `reset` and `step`."""
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -64,6 +66,11 @@ class TableLost(GameError):  # noqa: N818 - named as `CanLoseTables.lost`
 
 
 CALL_SECONDS = 60.0
+STUCK_SECONDS = 10.0
+"""After so much longer, a call that lets no Python run is taken for stuck."""
+ends_if_stuck: ContextVar[bool] = ContextVar("ends_if_stuck", default=False)
+"""Whether such a call ends the process, after where it is was printed. `ludus check` sets it: nothing else could name a
+loop in C that never returns."""
 
 
 class GameHung(GameError):  # noqa: N818 - what has happened, as `TableLost`
@@ -73,7 +80,8 @@ class GameHung(GameError):  # noqa: N818 - what has happened, as `TableLost`
 @contextmanager
 def time_limit(call: str) -> Iterator[None]:
     """Raise `GameHung` in a call that takes longer than `CALL_SECONDS`. Python has to run meanwhile, as it does in a
-    loop or a sleep, and in the main thread; a game in a process of its own (`--isolated`) is ended in any case."""
+    loop or a sleep, and in the main thread; else `ends_if_stuck` counts. A game in a process of its own (`--isolated`)
+    is ended in any case."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -84,9 +92,13 @@ def time_limit(call: str) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, CALL_SECONDS)
+    if ends_if_stuck.get():
+        faulthandler.dump_traceback_later(CALL_SECONDS + STUCK_SECONDS, exit=True, file=2)
     try:
         yield
     finally:
+        if ends_if_stuck.get():
+            faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
 
@@ -128,12 +140,52 @@ class Verdict:
         return "FAIL" if self.failures else "pass" if self.times else "not seen"
 
 
+LARGE = 100.0
+"""Networks learn badly from numbers that are larger."""
+
+
+@dataclass(kw_only=True, slots=True)
+class PartRange:
+    """The numbers that seats have seen in one array of their observations."""
+
+    low: float = np.inf
+    high: float = -np.inf
+    total: float = 0.0
+    count: int = 0
+    largest_at: tuple[int, ...] = ()
+    """Place of the number furthest from 0."""
+    is_float: bool = False
+
+    def see(self, array: Array) -> None:
+        known = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+        if not known.size:
+            return
+        low, high = float(known.min()), float(known.max())
+        if max(-low, high) > max(-self.low, self.high):
+            self.largest_at = tuple(map(int, np.unravel_index(int(np.nanargmax(np.abs(array))), array.shape)))
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self.total, self.count = self.total + float(known.sum(dtype=np.float64)), self.count + known.size
+        self.is_float = array.dtype.kind == "f"
+
+    def __str__(self) -> str:
+        if not self.count:
+            return "nothing"
+        text = f"{self.low:.4g} to {self.high:.4g}, mean {self.total / self.count:.3g}"
+        if self.low == self.high:
+            return f"always {self.low:.4g}"
+        if self.is_float and max(-self.low, self.high) > LARGE:
+            text += f"; large, at {list(self.largest_at)}: scale it to about -1 to 1"
+        return text
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """The verdicts on all promises; printed as a table followed by the failures."""
+    """The verdicts on all promises; printed as a table followed by the failures and by what seats have seen."""
 
     game: str
     verdicts: tuple[Verdict, ...]
+    ranges: Mapping[str, PartRange] = field(default_factory=dict)
+    """What seats have seen in play, by the array of an observation; KIND/ARRAY if there are several kinds of seat."""
 
     @property
     def ok(self) -> bool:
@@ -160,7 +212,12 @@ class Report:
             f"  {verdict.mark:<8}  {verdict.promise:<{width}}  {verdict.text} ({verdict.times}x)"
             for verdict in self.verdicts
         ]
-        return "\n".join(lines + [f"  {failure}" for failure in self.failures])
+        lines += [f"  {failure}" for failure in self.failures]
+        if self.ranges:
+            room = max(map(len, self.ranges))
+            lines += ["Seen in play, by part of the observation:"]
+            lines += [f"  {name:<{room}}  {seen}" for name, seen in self.ranges.items()]
+        return "\n".join(lines)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -173,6 +230,7 @@ class Evidence:
     times: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROMISES, 0))
     failures: dict[str, list[Failure]] = field(default_factory=lambda: {name: [] for name in PROMISES})
     lost: bool = False
+    ranges: dict[str, PartRange] = field(default_factory=dict)
 
     def expect(self, promise: str, kept: bool, where: str, step: int, seen: object, *, bot: str = "") -> bool:
         """Count one test of a promise; `seen` describes a failure, `bot` is the bot at fault."""
@@ -208,7 +266,7 @@ class Evidence:
             Verdict(promise=name, text=text, times=self.times[name], failures=tuple(self.failures[name]))
             for name, text in PROMISES.items()
         )
-        return Report(game=game, verdicts=verdicts)
+        return Report(game=game, verdicts=verdicts, ranges=self.ranges)
 
 
 def described(error: Exception) -> str:
@@ -385,6 +443,8 @@ class WatchedTables:
             seen = f"{length_name(name)} is {length}, outside 0 to {maximum}"
             self._expect(promise, 0 <= length <= maximum, table, seen, seat)
         for name, array in row.items():
+            shown = name if len(self.spec.kinds) == 1 else f"{kind.name}/{name}"
+            self.evidence.ranges.setdefault(shown, PartRange()).see(array)
             wrong = np.argwhere(~np.isfinite(array))
             seen = f"{name}{wrong[0].tolist()} is {array[tuple(wrong[0])]}" if len(wrong) else ""
             told = "critic" if name.startswith(CRITIC_PREFIX) else promise

@@ -242,7 +242,11 @@ class EvaluationConfig:
     """Further matches per new snapshot, each between the two snapshots with the least certain result."""
     episodes: int = 512
     """Minimum number of episodes per match, seats in rotation."""
+    exact_nodes: int = 20_000
+    """In a game whose tree has at most so many nodes, every new snapshot is measured exactly: the metric
+    `PLAYER/nash_conv`. 0: never."""
 
     def __post_init__(self) -> None:
         require_in(self, "[1, inf]", episodes=self.episodes)
+        require_in(self, "[0, inf]", exact_nodes=self.exact_nodes)
         require_in(self, "[0, inf]", past=None if self.past == "all" else self.past, ladder=self.ladder)

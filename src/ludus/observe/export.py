@@ -22,13 +22,15 @@ Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everybody; styles of lines change when they are used up."""
 STYLES = ("-", "--", ":", "-.")
+LOOK = {"svg.hashsalt": "ludus", "axes.spines.top": False, "axes.spines.right": False}
+"""Settings of matplotlib."""
 MOST_IN_TABLE = 40
 """Players in the picture of the league; the CSV has all."""
 
 
 def require_matplotlib() -> None:
     if find_spec("matplotlib") is None:
-        raise ConfigError(f"--export needs matplotlib: {install_command('report')}")
+        raise ConfigError(f"figures need matplotlib: {install_command('report')}")
 
 
 def export_run(documents: Documents, folder: Path) -> list[str]:
@@ -37,13 +39,35 @@ def export_run(documents: Documents, folder: Path) -> list[str]:
     contents = {f"{name}.csv": as_csv(table).encode() for name, table in tables(documents)}
     for name, figure in figures(documents):
         for kind in ("png", "svg"):
-            drawn = io.BytesIO()
-            # Without a date, and with fixed ids, the same run gives the same file.
-            figure.savefig(drawn, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
-            contents[f"{name}.{kind}"] = drawn.getvalue()
+            contents[f"{name}.{kind}"] = _drawn(figure, kind)
     for file, content in contents.items():
         atomic_write(folder / file, content, sync=False)
     return list(contents)
+
+
+def _drawn(figure: Any, kind: str) -> bytes:
+    """A figure as a file. Without a date, and with fixed ids, the same run gives the same file."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
+    return drawn.getvalue()
+
+
+def drawn_bands(kind: str, bands: Mapping[str, Sequence[Any]], metric: str) -> bytes:
+    """Curves with their intervals in one PNG or SVG: name -> decisions, values, lower and upper ends."""
+    require_matplotlib()
+    import matplotlib as mpl
+
+    with mpl.rc_context(LOOK):
+        figure, axes = _new_figure(7, 4.5)
+        for number, (name, (steps, values, low, high)) in enumerate(bands.items()):
+            colour, style = _look(number)
+            mark = "o" if len(steps) == 1 else ""
+            axes.plot(steps, values, style, color=colour, marker=mark, label=_literal(name))
+            axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.set_xlabel("decisions")
+        axes.set_ylabel(_literal(metric))
+        axes.legend(frameon=False, fontsize="small")
+        return _drawn(figure, kind)
 
 
 def as_csv(table: Table) -> str:
@@ -121,7 +145,7 @@ def figures(documents: Documents) -> Iterator[tuple[str, Any]]:
     import matplotlib as mpl
 
     league, history = documents.get("league"), documents.get("history")
-    with mpl.rc_context({"svg.hashsalt": "ludus", "axes.spines.top": False, "axes.spines.right": False}):
+    with mpl.rc_context(LOOK):
         if league is not None and league["players"]:
             yield "league", _league_figure(league)
             yield "payoff", _payoff_figure(league)
@@ -200,7 +224,11 @@ def _curves_figure(curves: Sequence[Mapping[str, Any]]) -> Any:
             colour, style = _look(number)
             player = series["name"].rpartition("/")[0]
             values = np.array(series["y"], dtype=float)
-            axes.plot(series["x"], values, style, color=colour, linewidth=1, label=_literal(player) or None)
+            known = np.isfinite(values)  # a metric of snapshots has few values, with gaps between
+            mark = "." if known.sum() < 3 else ""
+            steps = np.array(series["x"], dtype=float)[known]
+            label = _literal(player) or None
+            axes.plot(steps, values[known], style, color=colour, linewidth=1, marker=mark, label=label)
         unit = all_series[0].get("unit", "")
         axes.set_title(_literal(quantity) + (f" ({_literal(unit)})" if unit else ""), fontsize="small")
         axes.tick_params(labelsize="x-small")

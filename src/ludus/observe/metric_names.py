@@ -48,6 +48,9 @@ METRICS = (
     Metric("epochs", "passes", "Through the dataset, counted by decisions (ludus clone)."),
     Metric("PLAYER/episode_reward", "reward", "Of one seat over a whole episode, in matches that it learned from."),
     Metric("PLAYER/episode_score", "score", "Of its side at the end of an episode."),
+    Metric(
+        "PLAYER/nash_conv", "score", "Exact NashConv of the averaged weights of its newest snapshot; 0: unbeatable."
+    ),
     Metric("PLAYER/episode_length", "steps", "Of the table, from reset to the end."),
     Metric("PLAYER/policy_loss", "", "What the policy is trained on."),
     Metric("PLAYER/policy_loss.REWARD", "", "The part of a further reward."),

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import yaml
+from rich.table import Table
 
 from ludus.observe.view import RunView, ViewError
 from ludus.store.files import UNREADABLE, atomic_write, read_file
@@ -90,6 +91,32 @@ def one_file_page(index: Path, folders: Sequence[Path], documents: Mapping[str, 
     )
     page = page.replace(main[0], scripts)
     return page.replace("</body>", f"{_embedded(documents)}\n</body>")
+
+
+_TABLE_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color-scheme: light dark }
+img { max-width: 100%; background: white }
+table { border-collapse: collapse; margin: 1rem 0 2rem } th, td { padding: 0.2rem 0.8rem; text-align: right }
+th { border-bottom: 1px solid } th:first-child, td:first-child { text-align: left }
+"""
+
+
+def write_tables_page(path: Path, title: str, tables: Sequence[Table], pictures: Sequence[bytes] = ()) -> None:
+    """Write tables, and pictures in SVG, as one HTML file that opens anywhere."""
+    parts = [
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>',
+        f"<style>{_TABLE_STYLE}</style><h1>{html.escape(title)}</h1>",
+    ]
+    for table in tables:
+        heads = "".join(f"<th>{html.escape(str(column.header))}</th>" for column in table.columns)
+        rows = [
+            "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
+            for cells in zip(*(column.cells for column in table.columns), strict=True)
+        ]
+        parts += [f"<table><thead><tr>{heads}</tr></thead><tbody>", *rows, "</tbody></table>"]
+        parts += [f"<p>{html.escape(str(table.caption))}</p>"] if table.caption else []
+    parts += [f'<img alt="" src="{_encoded(picture, "image/svg+xml")}">' for picture in pictures]
+    atomic_write(path, ("\n".join(parts) + "</html>\n").encode(), sync=False)
 
 
 def _policy(*scripts: str) -> str:

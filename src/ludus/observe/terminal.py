@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from math import isnan
-from typing import IO, Literal, Self, TextIO
+from typing import IO, Any, Literal, Self, TextIO
 
 from rich import box, progress
 from rich.cells import cell_len
@@ -138,6 +138,16 @@ class SafeConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def as_text(*shown: Any, width: int = 160) -> str:
+    """Tables and lines as plain text, for `print` and for files."""
+    # rich would display a captured table as well where it finds itself in a notebook.
+    console = SafeConsole(width=width, color_system=None, highlight=False, force_terminal=False, force_jupyter=False)
+    with console.capture() as captured:
+        for one in shown:
+            console.print(one)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def new_console() -> Console:

@@ -19,7 +19,7 @@ from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.experiment import Experiment
 from ludus.games.game import Bot
 from ludus.league.league import League
-from ludus.models.policy import NoSuchDeviceError, device_of_rank, find_device, value_parameters
+from ludus.models.policy import NoSuchDeviceError, Policy, device_of_rank, find_device, value_parameters
 from ludus.observe.league_fold import league_of
 from ludus.runtime.edits import EditContext
 from ludus.runtime.networks import Networks, build_policies
@@ -34,7 +34,7 @@ from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
 from ludus.workers.buffer_worker import Recomputing, recomputed_arrays
 from ludus.workers.controller import Controller, LearnerClient
-from ludus.workers.evaluator import EvaluationBook, Evaluator, ExactGame, Probs
+from ludus.workers.evaluator import EvaluationBook, Evaluator, ExactGame, Probs, SnapshotExploitability
 from ludus.workers.inference import Inference, InlineInference
 from ludus.workers.learner import Learner
 from ludus.workers.messages import HostedPlayer
@@ -427,6 +427,15 @@ def _learned(
         raise RunFolderError(f"{player!r} has joined since the latest checkpoint of {folder.path}; wait for one")
     trained = load_trained(experiment, checkpoint, player)
     return trained.model, trained.weights() if weights == "live" else trained.average_weights()
+
+
+def snapshot_exploitability(experiment: Experiment, folder: RunFolder, league: League) -> SnapshotExploitability:
+    """For the metrics of a run that trains. Strategies that players follow in training are no part of the tree."""
+
+    def load(model: ModelId) -> Sequence[Policy]:
+        return Networks(experiment, league.role_of).load(model, folder.models.fetch(model, "average"))
+
+    return SnapshotExploitability(experiment.game.tree, load, league)
 
 
 def exact_report(experiment: Experiment, folder: RunFolder, league: League) -> dict[str, float] | None:

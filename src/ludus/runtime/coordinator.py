@@ -19,7 +19,14 @@ from ludus.experiment import Experiment
 from ludus.observe.league_fold import RunFold
 from ludus.observe.lost_matches import LossCount
 from ludus.observe.metrics import RunMetrics
-from ludus.runtime.assemble import CHECKPOINT, edit_context, learning_players, new_controller, new_league
+from ludus.runtime.assemble import (
+    CHECKPOINT,
+    edit_context,
+    learning_players,
+    new_controller,
+    new_league,
+    snapshot_exploitability,
+)
 from ludus.runtime.edits import Editor, Orders, answer_requests
 from ludus.runtime.faults import Fault, FaultLog
 from ludus.runtime.launcher import LEARNER, learner_name
@@ -189,6 +196,7 @@ class Coordinator(Generic[W]):
             self.workers = new_workers(effective(experiment, self.league), self.faults)
             resources.callback(self.workers.close)
             self._status = StatusWriter(self, self._orders, self.workers.status, service_status)
+            self._exploitability = snapshot_exploitability(experiment, folder, self.league)
             self._note_unclean_end()
             self._note_loss_accepted()
             self._start("restart")
@@ -434,6 +442,8 @@ class Coordinator(Generic[W]):
                 )
             if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
                 break
+        if reason == FINISHED and (measured := self._measure_snapshots()):  # of the last snapshots
+            self._metrics.append({**self.numbers(), **measured})
         self._look()  # something may have gone since the last time
         self._end(TIME_LIMIT if reason == TIME_LIMIT else "stopped", clean=True)
         if reason == FINISHED:
@@ -478,11 +488,20 @@ class Coordinator(Generic[W]):
         for update in updates:
             measured = {**update.statistics, **self.controller.episodes.take()}
             self._statistics |= measured
-            self._metrics.append({**self._counters(), "decisions": update.decisions, **measured})
+            row = {**self._counters(), "decisions": update.decisions, **measured, **self._measure_snapshots()}
+            self._metrics.append(row)
             self._learning.see(update.statistics)
         by_decisions = self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every
         if updates and (by_decisions or time.monotonic() >= self._save_next) and self.workers.can_save:
             self.save(clean=False)
+
+    def _measure_snapshots(self) -> dict[str, float]:
+        """The exact exploitability of new snapshots, where it can be computed."""
+        try:
+            return self._exploitability.follow(self.experiment.evaluation.exact_nodes)
+        except Exception as error:  # whatever the tree of a user's game may raise: a curve is not worth a training
+            self._metrics.tell(f"metrics: a snapshot has no nash_conv: {type(error).__name__}: {error}")
+            return {}
 
     def _take_requests(self) -> None:
         """Do what commands have asked for. When learning players join or leave, all workers start again, from

@@ -72,6 +72,18 @@ def fallen_back(ledger: Ledger, checkpoint: Checkpoint) -> str | None:
     return f"checkpoint {missing}{latest} {how}; {checkpoint.name} is used, at {checkpoint.step:,} decisions"
 
 
+def continues_exactly(folder: RunFolder) -> bool:
+    """Whether a serial run was saved with its tables and has played nothing since, so that it goes on as if it had
+    never ended."""
+    if not folder.ledger_path.exists():
+        return False
+    with folder.ledger(read_only=True) as ledger:
+        checkpoint, reason = latest_state(ledger, folder.checkpoints("run"))
+        if checkpoint is None or reason is not None or "actor" not in checkpoint.facts:
+            return False
+        return not any(True for _ in ledger.replay(after=checkpoint.facts["events"]))
+
+
 def _described(noted: CheckpointNote) -> str:
     return f"{noted.name}, made at {noted.decisions:,} decisions (row {noted.row:,}), and no checkpoint is there"
 

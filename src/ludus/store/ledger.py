@@ -344,7 +344,9 @@ class Ledger:
             connection.close()
             # Reading a WAL database needs its shared-memory file. An archived run on read-only media has none
             # and cannot get one, but without a log beside it the file is complete and nobody can be writing.
-            if error.sqlite_errorname != "SQLITE_CANTOPEN" or Path(f"{self.path}-wal").exists():
+            log, kind = Path(f"{self.path}-wal"), error.sqlite_errorname
+            has_log = log.exists() and log.stat().st_size > 0
+            if not kind.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) or has_log:
                 raise
             return _open_uri(f"{uri}?immutable=1")
         return connection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ludus.data.batch import Batch
-from ludus.data.game_tree import FlatTree, TreeState
+from ludus.data.game_tree import FlatTree, ForgetfulSeatError, LargeTreeError, TreeState
 from ludus.data.records import Match, ModelId, Pair, Result
 from ludus.league.equilibrium import nash
 from ludus.league.league import League
@@ -243,10 +243,11 @@ class ExactGame:
     """A game tree, and the action probabilities of policies in all of its information states."""
 
     root: TreeState
+    most_nodes: int | None = None
 
     @cached_property
     def tree(self) -> FlatTree:
-        return FlatTree.build(self.root)
+        return FlatTree.build(self.root, self.most_nodes)
 
     def probabilities(self, policy: Policy) -> Probs:
         """[information states, actions], for policies without memory."""
@@ -297,3 +298,54 @@ class ExactGame:
         as_first = self.tree.values(np.where(first, table, other))[0]
         as_second = self.tree.values(np.where(first, other, table))[1]
         return float(as_first + as_second) / 2
+
+
+class SnapshotExploitability:
+    """NashConv of the averaged weights of every new snapshot, as metrics of its player. It is computed where the
+    controller is, so that actors and learners of other processes go on; the size of the tree bounds what it costs."""
+
+    def __init__(
+        self, root: Callable[[], TreeState | None], load: Callable[[ModelId], Sequence[Policy]], league: League
+    ) -> None:
+        """`load`: the policies of a model with its averaged weights. Snapshots that `league` has already were measured
+        before."""
+        self._root = root
+        self._load = load
+        self._league = league
+        self._known = {player.id for player in league.players.values() if player.frozen}
+        self._game: ExactGame | None = None
+        self._limit: int | None = None
+        """The size of tree that `_game` was looked for with; None: not yet."""
+
+    def follow(self, most_nodes: int) -> dict[str, float]:
+        """Metrics of the snapshots since the last call, in games whose tree has at most so many nodes."""
+        new = [one for one in self._league.players.values() if one.frozen and one.id not in self._known]
+        self._known |= {one.id for one in new}
+        own = {one.parent: one for one in new if one.parent is not None and one.model is not None}
+        if not own:
+            return {}
+        if self._limit != most_nodes:
+            self._game, self._limit = None, most_nodes  # if this raises, it is not tried again
+            self._game = self._find_game(most_nodes)
+        measured = {}
+        for parent, snapshot in own.items():
+            policies = [] if self._game is None else self._load(ModelId.parse(snapshot.model or ""))
+            if self._game is not None and _is_one_table(policies):
+                measured[f"{parent}/nash_conv"] = self._game.nash_conv(self._game.probabilities(policies[0]))
+        return measured
+
+    def _find_game(self, most_nodes: int) -> ExactGame | None:
+        root = self._root() if most_nodes else None
+        if root is None:
+            return None
+        game = ExactGame(root, most_nodes)
+        try:
+            _ = game.tree
+        except (ForgetfulSeatError, LargeTreeError):
+            return None
+        return game
+
+
+def _is_one_table(policies: Sequence[Policy]) -> bool:
+    """Whether policies are one table of action probabilities: one kind of seat, one head, no memory."""
+    return len(policies) == 1 and len(policies[0].kind.action.heads) == 1 and not policies[0].state_arrays
