@@ -4,9 +4,9 @@
     python tools/connect_four_yardstick.py --check 50 solves some of the stored positions again
 
 Half of each set comes from games of uniformly random play. The other half comes from games between the bots `rules`,
-`alpha_beta_2`, `alpha_beta_4` and `uct_100`, drawn anew for every game and seat, after 0 to 6 random moves. A game gives
-at most one position to a set. Its stone count is drawn first and the game's outcome plays no part, so that a set is what
-such games pass through. Positions are distinct, mirror images counted as the same, and nobody has won in them.
+`alpha_beta_2`, `alpha_beta_4` and `uct_100`, drawn anew for every game and seat, after 0 to 6 random moves. A game
+gives at most one position to a set. Its stone count is drawn first, and its outcome plays no part, so that a set shows
+what such games pass through. Positions are distinct, mirror images counted as the same, and nobody has won in them.
 
 A C compiler (`cc`, or the variable CC) is needed.
 """
@@ -86,8 +86,10 @@ def played_games(source: str, count: int, rng: np.random.Generator) -> list[list
     return moves
 
 
-def chosen_positions(games: list[list[int]], stage: range, seen: set[tuple[int, ...]], rng: np.random.Generator) -> Iterator[list[int]]:
-    """Positions of one stage, in random order of the games. A game that ends before the drawn stone count gives none."""
+def chosen_positions(
+    games: list[list[int]], stage: range, seen: set[tuple[int, int]], rng: np.random.Generator
+) -> Iterator[list[int]]:
+    """Positions of one stage, in random order of the games; a game that ends before the drawn count gives none."""
     for number in rng.permutation(len(games)).tolist():
         stones = int(rng.integers(stage.start, stage.stop))
         moves = games[number][:stones]
@@ -112,8 +114,7 @@ def make(path: Path) -> None:
             kept = [moves for moves, _ in zip(found, range(POSITIONS_PER_SOURCE), strict=False)]
             if len(kept) < POSITIONS_PER_SOURCE:
                 raise SystemExit(f"{source}, {stage}: only {len(kept)} positions; play more games")
-            for moves in kept:
-                lines.append(written(moves, source, solver))
+            lines += [written(moves, source, solver) for moves in kept]
         print(f"{stage.start}-{stage.stop - 1} stones: {time.monotonic() - before:.1f} s", flush=True)
     head = "# Made by tools/connect_four_yardstick.py: columns played, where the game comes from, score of each column."
     path.write_text("\n".join([head, *lines]) + "\n")

@@ -164,8 +164,13 @@ def _has_pictures(game: GameSource) -> bool:
 @click.command("eval")
 @click.argument("run", required=False, type=click.Path())
 @click.argument("players", nargs=-1)
-@click.option("--episodes", "-n", type=AT_LEAST_0, show_default=f"{EPISODES}, with --yardstick 0",
-              help="Fewest per pair; 0 with --render: only pictures. With --yardstick, games against its bots.")
+@click.option(
+    "--episodes",
+    "-n",
+    type=AT_LEAST_0,
+    show_default=f"{EPISODES}, with --yardstick 0",
+    help="Fewest per pair; 0 with --render: only pictures. With --yardstick, games against its bots.",
+)
 @click.option("--yardstick", is_flag=True, help="How well PLAYERS decide in positions whose outcome is known.")
 @weights_option
 @greedy_option
@@ -247,9 +252,9 @@ def _yardstick_table(rows: Sequence[dict[str, Any]]) -> Table:
     """A row per player and set."""
     table = new_table("player", "positions")
     add_numbers(table, "number", "keeps the value (95 %)", "decisive", "keeps it there", "optimal")
+    moves = "take the most probable move" if rows[0]["greedy"] else "sample; --greedy takes the most probable move"
     table.caption = (
-        "A position is decisive if some moves keep its value (win, draw or loss) and others do not. "
-        f"Networks {'take the most probable move' if rows[0]['greedy'] else 'sample; --greedy takes the most probable move'}."
+        f"A position is decisive if some moves keep its value (win, draw or loss) and others do not. Networks {moves}."
     )
     for row in rows:
         shares = {name: share(row, name) for name in ("keeps_value", "keeps_value_decisive", "optimal")}

@@ -49,8 +49,8 @@ class YardstickResult:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{row['player']}, {row['set']}: keeps the value in {share(row, 'keeps_value')} of {row['positions']} positions "
-            f"and in {share(row, 'keeps_value_decisive')} of {row['decisive']} decisive ones, "
+            f"{row['player']}, {row['set']}: keeps the value in {share(row, 'keeps_value')} of {row['positions']} "
+            f"positions and in {share(row, 'keeps_value_decisive')} of {row['decisive']} decisive ones, "
             f"optimal in {share(row, 'optimal')}"
             for row in self.rows
         )
@@ -213,7 +213,9 @@ def _to_move(tables: GameBatch) -> IntArray:
     to_act = tables.view.to_act
     if not (to_act.sum(axis=1) == 1).all():
         table = int(np.flatnonzero(to_act.sum(axis=1) != 1)[0])
-        raise ValueError(f"{tables.spec.name}: {int(to_act[table].sum())} seats must act in a position of its yardstick")
+        raise ValueError(
+            f"{tables.spec.name}: {int(to_act[table].sum())} seats must act in a position of its yardstick"
+        )
     seats: IntArray = to_act.argmax(axis=1)
     return seats
 

@@ -250,7 +250,9 @@ class ConnectFourState:
         wins = [winning_cells(own, self.stones) for own in pair]
         if self.threats:
             reach = playable_cells(self.stones)
-            parts["threats"] = np.array([win & reach & cells != 0 for win in wins for cells in COLUMN_CELLS], np.float32)
+            parts["threats"] = np.array(
+                [win & reach & cells != 0 for win in wins for cells in COLUMN_CELLS], np.float32
+            )
         if self.all_threats:
             parts["all_threats"] = np.array([win >> bit & 1 for win in wins for bit in CELL_BITS], np.float32)
         return parts
