@@ -4,8 +4,8 @@ python benchmarks/strength.py connect_four               three seeds, one after 
 python benchmarks/strength.py connect_four --seeds 101   one of them
 python benchmarks/strength.py connect_four --set budget=1000000 --folder /tmp/short    other settings: a look, no report
 
-What a seed gave is kept in .strength/ when it is done, and the same command goes on with the others; a training that was
-ended goes on from its checkpoint. Delete the folder to measure anew.
+What a seed gave is kept in .strength/ when it is done, and the same command goes on with the others; a training that
+was ended goes on from its checkpoint. Delete the folder to measure anew.
 """
 
 from __future__ import annotations
