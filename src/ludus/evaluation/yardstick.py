@@ -173,7 +173,7 @@ class _Questions:
                 allocate(policy.state_arrays, (count, len(seats)))
                 for policy, seats in zip(self._player.policies, tables.spec.seats_of_kind, strict=False)
             ]
-            remembers = any(memory)
+            remembers = self._player.bot is None and any(memory)
             for ply in range(plies):
                 seats = _to_move(tables)
                 if remembers:
