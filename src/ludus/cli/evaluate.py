@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -212,8 +212,8 @@ def eval_command(
     if yardstick:
         if pictures.render is not None:
             raise click.UsageError("--render is for games; --yardstick asks for single moves")
-        how = {"weights": weights, "greedy": greedy, "seed": seed}
-        _measure_yardstick(open_run(run), players, episodes or 0, tables, as_json, **how)
+        how = {"weights": weights, "greedy": greedy}
+        _measure_yardstick(open_run(run), players, episodes or 0, tables, as_json, seed, how)
         return
     episodes = EPISODES if episodes is None else episodes
     if not episodes and pictures.render is None:
@@ -235,8 +235,9 @@ def _print_rows(rows: Sequence[dict[str, Any]], as_json: bool, table: Callable[.
 
 
 def _measure_yardstick(
-    folder: RunFolder, players: Sequence[str], games: int, tables: int, as_json: bool, *, seed: int, **how: Any
+    folder: RunFolder, players: Sequence[str], games: int, tables: int, as_json: bool, seed: int, how: Mapping[str, Any]
 ) -> None:
+    """`how`: which weights of a player are loaded, and whether it is greedy."""
     measured = measure_yardstick(folder, players, seed=seed, **how)
     _print_rows(measured.rows, as_json, _yardstick_table)
     if not games:
