@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained run of connect four, tiny."""
     path = tmp_path_factory.mktemp("runs") / "four"
-    ludus.train("connect_four", budget=3e3, run=path, **TINY)
+    ludus.train("connect_four", budget=3e3, run=path, **TINY, **{"game.all_threats": False})
     return path
 
 

@@ -1,6 +1,6 @@
 """A run folder as a Python object: its league, measurements, agents and report. Reading a run imports and executes
-nothing that it names. Only `evaluate`, `exploit`, `experiment` and `load_agent` load the run's game and networks, and
-with them the code of the user that the run names."""
+nothing that it names. Only `evaluate`, `yardstick`, `exploit`, `experiment` and `load_agent` load the run's game and
+networks, and with them the code of the user that the run names."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ludus.agent import Agent
     from ludus.evaluation.best_response import ExploitRecord
     from ludus.evaluation.measures import Evaluation
+    from ludus.evaluation.yardstick import YardstickResult
     from ludus.experiment import Experiment
 
 TABLE_WIDTH = 160
@@ -177,6 +178,15 @@ class Run:
             raise ConfigError(f"games must be at least 1, got {games}")
         with seated_matches(self.folder, players, weights=weights, greedy=greedy) as matches:
             return matches.play(games=games, seed=seed, tables=tables)
+
+    def yardstick(
+        self, *players: str, weights: Literal["average", "live"] = "average", greedy: bool = False, seed: int = 0
+    ) -> YardstickResult:
+        """Ask players for a move in positions whose outcome is known, if the game has such positions: the shares of
+        moves that keep the value and that are optimal. Without players: the first learning player."""
+        from ludus.evaluation.yardstick import measure_yardstick
+
+        return measure_yardstick(self.folder, players, weights=weights, greedy=greedy, seed=seed)
 
     def exploit(
         self,

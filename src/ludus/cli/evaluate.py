@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -28,6 +28,7 @@ from ludus.cli.options import (
 )
 from ludus.evaluation.entrants import is_run_address, split_address
 from ludus.evaluation.measures import seated_matches
+from ludus.evaluation.yardstick import measure_yardstick, share
 from ludus.games.catalog import list_games, resolve
 from ludus.games.game import GameSource
 from ludus.games.pictures import pictured
@@ -36,6 +37,7 @@ from ludus.league.role_scores import RoleLine
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
 from ludus.observe.terminal import add_numbers, new_console, new_table, role_cells
+from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     Show = Callable[[Moment], None]
 
+EPISODES = 400
 LIVE = "live"
 SHORT_GAME = 64  # steps of an episode in which every one is looked at for itself, as in a board game
 FRAMES_PER_SECOND, OF_SHORT_GAMES = 12, 2
@@ -162,7 +165,14 @@ def _has_pictures(game: GameSource) -> bool:
 @click.command("eval")
 @click.argument("run", required=False, type=click.Path())
 @click.argument("players", nargs=-1)
-@click.option("--episodes", "-n", type=AT_LEAST_0, default=400, help="Fewest per pair; 0 with --render: only pictures.")
+@click.option(
+    "--episodes",
+    "-n",
+    type=AT_LEAST_0,
+    show_default=f"{EPISODES}, with --yardstick 0",
+    help="Fewest per pair; 0 with --render: only pictures. With --yardstick, games against its bots.",
+)
+@click.option("--yardstick", is_flag=True, help="How well PLAYERS decide in positions whose outcome is known.")
 @weights_option
 @greedy_option
 @tables_option
@@ -173,7 +183,8 @@ def _has_pictures(game: GameSource) -> bool:
 def eval_command(
     run: str | None,
     players: tuple[str, ...],
-    episodes: int,
+    episodes: int | None,
+    yardstick: bool,
     weights: Weights,
     greedy: bool,
     tables: int,
@@ -193,26 +204,72 @@ def eval_command(
     kept in the run's metrics, apart from the league.
 
     With --render, further episodes are played after that, with pictures.
+
+    With --yardstick, each of PLAYERS (without any: the first learning player) chooses a move in the positions that
+    the game keeps for this, and the table shows how many moves keep the value of the position and how many are
+    optimal. With -n, each also plays against the bots that belong to the yardstick.
     """
     pictures = Rendering(**rendering)
-    if not episodes and pictures.render is None:
-        raise click.BadParameter("0 episodes, and no --render: nothing to do", param_hint="'--episodes'")
     use_threads(1)
     if run is not None and is_run_address(run):  # RUN#PLAYER in place of RUN PLAYER
         run, first = split_address(run)
         players = (first or "", *players)
+    if yardstick:
+        if pictures.render is not None:
+            raise click.UsageError("--render is for games; --yardstick asks for single moves")
+        how = {"weights": weights, "greedy": greedy}
+        _measure_yardstick(open_run(run), players, episodes or 0, tables, as_json, seed, how)
+        return
+    episodes = EPISODES if episodes is None else episodes
+    if not episodes and pictures.render is None:
+        raise click.BadParameter("0 episodes, and no --render: nothing to do", param_hint="'--episodes'")
     with seated_matches(open_run(run), players, weights=weights, greedy=greedy) as matches:
         pictures.require_possible(matches.game)
         if episodes:
             measured = matches.play(games=episodes, seed=seed, tables=tables)
             if not measured.kept:
                 click.echo(f"{matches.folder.path} is read-only: the results are not kept there", err=True)
-            if as_json:
-                for row in measured.rows:
-                    click.echo(json.dumps(row))
-            else:
-                new_console().print(_table(measured.rows, matches.league.num_teams))
+            _print_rows(measured.rows, as_json, lambda rows: _table(rows, matches.league.num_teams))
         pictures.play(matches.game, matches.players, matches.line_ups, seed=seed)
+
+
+def _print_rows(rows: Sequence[dict[str, Any]], as_json: bool, table: Callable[..., Table]) -> None:
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+    else:
+        new_console().print(table(rows))
+
+
+def _measure_yardstick(
+    folder: RunFolder, players: Sequence[str], games: int, tables: int, as_json: bool, seed: int, how: Mapping[str, Any]
+) -> None:
+    """`how`: which weights of a player are loaded, and whether it is greedy."""
+    measured = measure_yardstick(folder, players, seed=seed, **how)
+    _print_rows(measured.rows, as_json, _yardstick_table)
+    if not games:
+        return
+    rows: list[dict[str, Any]] = []
+    for player in dict.fromkeys(row["player"] for row in measured.rows):
+        with seated_matches(folder, (player, *measured.opponents), **how) as matches:
+            rows += matches.play(games=games, seed=seed, tables=tables).rows
+    _print_rows(rows, as_json, lambda played: _table(played, 2))
+
+
+def _yardstick_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """A row per player and set."""
+    table = new_table("player", "positions")
+    add_numbers(table, "number", "keeps the value (95 %)", "decisive", "keeps it there", "optimal")
+    moves = "take the most probable move" if rows[0]["greedy"] else "sample; --greedy takes the most probable move"
+    table.caption = (
+        f"A position is decisive if some moves keep its value (win, draw or loss) and others do not. Networks {moves}."
+    )
+    for row in rows:
+        shares = {name: share(row, name) for name in ("keeps_value", "keeps_value_decisive", "optimal")}
+        cells = [str(row["positions"]), shares["keeps_value"], str(row["decisive"])]
+        cells += [shares["keeps_value_decisive"], shares["optimal"]]
+        table.add_row(with_weights(row["player"], row["weights"]), row["set"], *cells)
+    return table
 
 
 def _table(rows: Sequence[dict[str, Any]], teams: int) -> Table:

@@ -23,6 +23,8 @@ from ludus.games.isolation.isolated import Isolation  # Plays a game in processe
 # More
 from ludus.data.specs import When  # The condition under which a head of an action counts.
 from ludus.data.specs import ArraySpec  # Shape and dtype of one array.
+from ludus.games.game import Yardstick  # Positions and bots that a game measures a player by.
+from ludus.games.game import PositionSet  # Positions with the exact outcome of every move.
 from ludus.games.game import TableView  # The arrays of a GameBatch.
 from ludus.games.game import allocate_actions  # Arrays for the actions of all tables.
 from ludus.games.tables import Table  # One table of any game, with the plain interface of a Game.
@@ -158,6 +160,7 @@ __all__ = [
     "Planes",
     "Point",
     "Pointer",
+    "PositionSet",
     "PySC2",
     "RandomBot",
     "RecordedGame",
@@ -189,6 +192,7 @@ __all__ = [
     "When",
     "WithBots",
     "WithStrategies",
+    "Yardstick",
     "allocate",
     "allocate_actions",
     "column_specs",

@@ -231,6 +231,34 @@ class GameSource(Protocol):
         """The root of the game tree for exact computations; None if it cannot be walked."""
 
 
+@dataclass(frozen=True, slots=True)
+class PositionSet:
+    """Positions of one stage of a game, with the exact outcome of every move."""
+
+    name: str
+    moves: tuple[tuple[int, ...], ...]
+    """Per position, the actions that lead to it from the beginning."""
+    scores: NDArray[np.float64]
+    """[positions, options]: outcome of each move for the seat to move, if both seats play perfectly from there; NaN
+    where it is illegal. Its sign says win, draw or loss; of two wins (losses) the quicker (slower) has the higher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """What a game measures the strength of a single player by."""
+
+    sets: tuple[PositionSet, ...]
+    opponents: tuple[str, ...]
+    """Bots of the game that a player is also measured against."""
+
+
+@runtime_checkable
+class HasYardstick(Protocol):
+    """A `GameSource` with positions whose outcome is known: two seats in turn, one `Choice` head, no chance."""
+
+    def yardstick(self) -> Yardstick: ...
+
+
 @runtime_checkable
 class NeedsMore(Protocol):
     """A `GameSource` that needs programs of the user, such as a server or the game itself."""

@@ -11,7 +11,16 @@ from ludus.games.game import GameSource
 
 @pytest.mark.parametrize(
     "source",
-    [ConnectFour(), ConnectFour(threats=False), TicTacToe(), Hills(), Siege(), Goofspiel(), Goofspiel(num_cards=3)],
+    [
+        ConnectFour(),
+        ConnectFour(threats=False),
+        ConnectFour(all_threats=True),
+        TicTacToe(),
+        Hills(),
+        Siege(),
+        Goofspiel(),
+        Goofspiel(num_cards=3),
+    ],
     ids=repr,
 )
 def test_keeps_the_promises_of_a_game(source: GameSource) -> None:

@@ -51,6 +51,16 @@ class SlowBoard:
     def threats(self, seat: int) -> list[float]:
         return [float(self.wins_at(column, who)) for who in (seat, 1 - seat) for column in range(COLUMNS)]
 
+    def all_threats(self, seat: int) -> list[float]:
+        return [
+            float(cell not in self.cells and any(self._completes(line, cell, who) for line in LINES))
+            for who in (seat, 1 - seat)
+            for cell in product(range(ROWS), range(COLUMNS))
+        ]
+
+    def _completes(self, line: list[tuple[int, int]], cell: tuple[int, int], seat: int) -> bool:
+        return cell in line and all(self.cells.get(other) == seat for other in line if other != cell)
+
 
 def play_moves(game: ConnectFourTables, moves: str) -> None:
     actions = allocate_actions(game.spec, game.num_tables)
@@ -60,7 +70,7 @@ def play_moves(game: ConnectFourTables, moves: str) -> None:
 
 
 def fresh_tables(num_tables: int = 1) -> ConnectFourTables:
-    game = ConnectFour().tables(num_tables)
+    game = ConnectFour(all_threats=True).tables(num_tables)
     assert isinstance(game, ConnectFourTables)
     game.reset(np.arange(num_tables), np.arange(num_tables, dtype=np.uint64))
     return game
@@ -81,6 +91,7 @@ def test_follows_the_rules_on_random_games() -> None:
             assert view.legal[0]["move"][table, mover].tolist() == board.legal()
             assert view.observation[0]["board"][table, mover].tolist() == board.board(mover)
             assert view.observation[0]["threats"][table, mover].tolist() == board.threats(mover)
+            assert view.observation[0]["all_threats"][table, mover].tolist() == board.all_threats(mover)
             column = int(rng.choice(np.flatnonzero(board.legal())))
             actions[0]["move"][table, mover] = column
             board.drop(column, mover)

@@ -27,6 +27,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 GAMES: list[tuple[str, dict[str, Any]]] = [
     ("connect_four", {}),
     ("connect_four", {"threats": False}),
+    ("connect_four", {"all_threats": True}),
     ("tic_tac_toe", {}),
     ("kuhn", {}),
     ("kuhn", {"seats": 3}),

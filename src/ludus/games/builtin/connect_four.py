@@ -2,7 +2,8 @@
 
 Seat 0 begins. The winner gets +1 and the loser -1; a full board without a line is a draw (0, 0).
 Each seat sees its own stones and the other's as 42 + 42 flags, row by row from the bottom, and with `threats` the
-columns where it wins at once (7) and where the other seat would (7).
+columns where it wins at once (7) and where the other seat would (7). With `all_threats` it also sees every empty cell
+that would complete four of its own (42) and of the other's (42), whether or not a stone can land there yet.
 
 Positions are bitboards: the cell in column c and row r (0 at the bottom) is bit 7 * c + r. Bit 7 * c + 6 stays
 empty, so that no line runs from one column into the next. `winning_cells` and `playable_cells` take Python ints
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from random import Random
 from typing import ClassVar, TypeVar
 
@@ -24,7 +26,7 @@ from ludus.data.game_tree import OVER
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import GreedyBot, RandomBot
-from ludus.games.game import Actions, Bot, GameBatch, Seat
+from ludus.games.game import Actions, Bot, GameBatch, PositionSet, Seat, Yardstick
 from ludus.games.pictures import draw_board
 from ludus.games.search import UctBot
 from ludus.games.tables import ArrayTables, GameDefaults
@@ -53,6 +55,12 @@ _THREATS = (np.arange(1 << 2 * COLUMNS)[:, None] >> np.arange(2 * COLUMNS) & 1).
 
 _CENTRALITY = np.array([0, 1, 2, 3, 2, 1, 0])
 _POSITIONS_AT_ONCE = 1 << 15  # bounds the memory of a deep search and keeps its arrays in the cache
+_PLIES_WITHOUT_REPEATS = 3  # a search with fewer plies left costs less than to find its repeated positions
+
+POSITIONS = Path(__file__).with_name("connect_four_positions.txt")
+"""Of the yardstick: columns played, source, score of each column. `tools/connect_four_yardstick.py` writes them."""
+STAGES = (range(8, 12), range(12, 18), range(18, 24), range(24, 30), range(30, CELLS))
+"""Stones on the board in each set of the yardstick."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +70,16 @@ class ConnectFour(GameDefaults):
     TENSOR_TWIN: ClassVar[str] = "ludus.games.device.board_games:TensorConnectFour.of"
     threats: bool = True
     """Show the columns where a seat wins at once."""
+    all_threats: bool = False
+    """Show every empty cell that would complete four of a seat."""
 
     @cached_property
     def spec(self) -> GameSpec:
         parts = {"board": Vector(size=2 * CELLS)}
         if self.threats:
             parts["threats"] = Vector(size=2 * COLUMNS)
+        if self.all_threats:
+            parts["all_threats"] = Vector(size=2 * CELLS)
         return GameSpec.symmetric(
             name="connect_four",
             num_seats=2,
@@ -86,9 +98,21 @@ class ConnectFour(GameDefaults):
             "rules": ConnectFourRules(),
             "alpha_beta_2": ConnectFourAlphaBeta(depth=2),
             "alpha_beta_4": ConnectFourAlphaBeta(depth=4),
+            "alpha_beta_8": ConnectFourAlphaBeta(depth=8),
             "uct_100": UctBot(simulations=100),
             "uct_1000": UctBot(simulations=1000),
         }
+
+    def yardstick(self) -> Yardstick:
+        """Positions by stage of the game; docs/yardstick.md says where they come from."""
+        lines = [line.split() for line in POSITIONS.read_text().splitlines() if not line.startswith("#")]
+        sets = []
+        for stage in STAGES:
+            chosen = [line for line in lines if len(line[0]) in stage]
+            moves = tuple(tuple(map(int, line[0])) for line in chosen)
+            scores = np.array([[np.nan if score == "x" else float(score) for score in line[2:]] for line in chosen])
+            sets.append(PositionSet(f"{stage.start}-{stage.stop - 1} stones", moves, scores))
+        return Yardstick(sets=tuple(sets), opponents=("uct_1000", "alpha_beta_4", "alpha_beta_8"))
 
 
 class ConnectFourTables(ArrayTables):
@@ -139,6 +163,10 @@ class ConnectFourTables(ArrayTables):
             reach = playable_cells(stones[:, 0] | stones[:, 1])
             wins = column_codes(self._winning.reshape(-1, 2) & reach[:, None])
             np.take(_THREATS, wins | wins[:, ::-1] << COLUMNS, axis=0, out=self.view.observation[0]["threats"])
+        if "all_threats" in self.view.observation[0]:
+            cells = unpack_stones(self._winning).reshape(-1, 2, CELLS)
+            shown = self.view.observation[0]["all_threats"]
+            shown[..., :CELLS], shown[..., CELLS:] = cells, cells[:, ::-1]
 
     def _place(self, mover: IntArray, column: IntArray, height: IntArray) -> NDArray[np.bool_]:
         """Place the stones; returns whether each mover has won."""
@@ -168,8 +196,10 @@ class ConnectFourTables(ArrayTables):
     def tree_state(self, table: int) -> ConnectFourState:
         mover = int(self._ply[table]) & 1
         row = 2 * table + mover
-        threats = "threats" in self.view.observation[0]
-        return ConnectFourState(int(self._stones[row]), int(self._stones[row ^ 1]), threats)
+        shown = self.view.observation[0]
+        return ConnectFourState(
+            int(self._stones[row]), int(self._stones[row ^ 1]), "threats" in shown, "all_threats" in shown
+        )
 
     def render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
         own, other = self.view.observation[0]["board"][table, 0].reshape(2, ROWS, COLUMNS)[:, ::-1]
@@ -184,6 +214,7 @@ class ConnectFourState:
     """Stones of the seat to move."""
     other: int
     threats: bool = True
+    all_threats: bool = False
 
     @property
     def stones(self) -> int:
@@ -203,7 +234,7 @@ class ConnectFourState:
 
     def child(self, action: int) -> ConnectFourState:
         landing = playable_cells(self.stones) & COLUMN_CELLS[action]
-        return ConnectFourState(self.other, self.mover | landing, self.threats)
+        return ConnectFourState(self.other, self.mover | landing, self.threats, self.all_threats)
 
     def returns(self) -> Sequence[float]:
         if not has_four(self.other):
@@ -216,10 +247,14 @@ class ConnectFourState:
     def observation(self) -> Tree:
         pair = (self.mover, self.other)
         parts = {"board": np.array([own >> bit & 1 for own in pair for bit in CELL_BITS], np.float32)}
+        wins = [winning_cells(own, self.stones) for own in pair]
         if self.threats:
             reach = playable_cells(self.stones)
-            wins = [winning_cells(own, self.stones) & reach for own in pair]
-            parts["threats"] = np.array([win & cells != 0 for win in wins for cells in COLUMN_CELLS], np.float32)
+            parts["threats"] = np.array(
+                [win & reach & cells != 0 for win in wins for cells in COLUMN_CELLS], np.float32
+            )
+        if self.all_threats:
+            parts["all_threats"] = np.array([win >> bit & 1 for win in wins for bit in CELL_BITS], np.float32)
         return parts
 
     def rollout(self, random: Random) -> Sequence[float]:
@@ -261,7 +296,8 @@ class ConnectFourRules(GreedyBot):
 class ConnectFourAlphaBeta(GreedyBot):
     """Plays one of the moves that `AlphaBetaBot(depth=depth)` plays, for all rows at once.
 
-    It searches in full width: each further ply costs a factor of seven (some tens of microseconds a row at depth 4).
+    It searches in full width, and positions that several moves lead to only once: a row takes some tens of
+    microseconds at depth 4 and some tens of milliseconds at depth 8.
     """
 
     depth: int
@@ -301,6 +337,10 @@ def column_values(own: Bitboards, other: Bitboards, depth: int) -> Array:
 def _best_value(own: Bitboards, other: Bitboards, depth: int) -> Array:
     """[positions]: the value of the best move, as in `column_values`."""
     stones = own | other
+    if depth >= _PLIES_WITHOUT_REPEATS:
+        _, first, place = np.unique(own + stones, return_index=True, return_inverse=True)
+        if len(first) < len(own):
+            return _best_value(own[first], other[first], depth)[place]
     if depth == 1:
         wins: Array = (winning_cells(own, stones) & playable_cells(stones)) != 0
         return wins.astype(np.int64)
@@ -343,6 +383,12 @@ def pack_stones(planes: Array) -> Bitboards:
     """Bitboards of the observation's planes [..., CELLS]; a float64 holds the 48 bits exactly."""
     boards: Bitboards = (planes @ _CELL_WEIGHTS).astype(np.uint64)
     return boards
+
+
+def unpack_stones(boards: Bitboards) -> NDArray[np.uint8]:
+    """[boards, CELLS]: planes of the observation from bitboards."""
+    bits = np.unpackbits(boards.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
+    return bits[:, CELL_BITS]
 
 
 def column_codes(cells: Bitboards) -> IntArray:

@@ -48,11 +48,6 @@ def _bits(words: Tensor, shifts: Tensor) -> Tensor:
 class TensorConnectFour(_TwoSeatBoard):
     """Connect four; the bits are those of `builtin/connect_four.py`."""
 
-    @property
-    def _threats(self) -> bool:
-        assert isinstance(self.game, ConnectFour)
-        return self.game.threats
-
     def start(self, draws: Tensor) -> TensorState:
         rows, device = len(draws), draws.device
         return {
@@ -61,15 +56,20 @@ class TensorConnectFour(_TwoSeatBoard):
         }
 
     def observe(self, state: TensorState, seats: Tensor) -> dict[str, Tensor]:
+        assert isinstance(self.game, ConnectFour)
         own, other = self._seen(state, seats)
         cells = torch.arange(ROWS * COLUMNS, device=own.device)
         shifts = COLUMN_BITS * (cells % COLUMNS) + cells // COLUMNS  # row by row from the bottom
         parts = {"board": torch.cat((_bits(own, shifts), _bits(other, shifts)), 1)}
-        if self._threats:
-            stones = own | other
+        stones = own | other
+        if self.game.threats or self.game.all_threats:
+            wins = [_winning_cells(one, stones) for one in (own, other)]
+        if self.game.threats:
             reach = (stones + BOTTOM) & BOARD
-            wins = [_winning_cells(one, stones) & reach for one in (own, other)]
-            parts["threats"] = torch.stack([(win & cells) != 0 for win in wins for cells in COLUMN_CELLS], 1).float()
+            columns = [(win & reach & column) != 0 for win in wins for column in COLUMN_CELLS]
+            parts["threats"] = torch.stack(columns, 1).float()
+        if self.game.all_threats:
+            parts["all_threats"] = torch.cat([_bits(win, shifts) for win in wins], 1)
         return parts
 
     def legal(self, state: TensorState, seats: Tensor) -> Tensor:

@@ -1,0 +1,148 @@
+"""How strong the recipes' agents are: trains each on seeds that were not used for tuning, measures, writes a report.
+
+python benchmarks/strength.py connect_four               three seeds, one after the other
+python benchmarks/strength.py connect_four --seeds 101   one of them
+python benchmarks/strength.py connect_four --set budget=1000000 --folder /tmp/short    other settings: a look, no report
+
+What a seed gave is kept in .strength/ when it is done, and the same command goes on with the others; a training that
+was ended goes on from its checkpoint. Delete the folder to measure anew.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _report import parser, write
+
+SEEDS = (101, 102, 103)
+"""Settings were chosen on seeds below 100."""
+GAMES = 400
+FOLDER = Path(__file__).parent.parent / ".strength"
+
+
+@dataclass(frozen=True)
+class Strength:
+    """One row of the results."""
+
+    recipe: str
+    settings: tuple[str, ...]
+    """What is changed in the recipe, as PATH=VALUE."""
+    measure: Callable[[Path, int], dict[str, float]]
+    """Figures of a finished run, by name; from so many games against each opponent."""
+    peer: str
+    """The number of others that it stands beside, with its source."""
+
+
+def ludus(*arguments: str) -> str:
+    program = [sys.executable, "-m", "ludus.cli.main", *arguments]
+    return subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def by_yardstick(run: Path, games: int) -> dict[str, float]:
+    """Averaged weights, most probable moves."""
+    shown = ludus("eval", str(run), "main", "--yardstick", "--greedy", "-n", str(games), "--json")
+    figures: dict[str, float] = {}
+    for row in map(json.loads, shown.splitlines()):
+        if "win_rate" in row:
+            figures[f"against {row['players'][1]}"] = row["win_rate"]
+            continue
+        figures[f"keeps the value, {row['set']}"] = row["keeps_value"]
+        if row["set"] == "all":
+            figures["keeps it in decisive positions"] = row["keeps_value_decisive"]
+            figures["optimal"] = row["optimal"]
+    return figures
+
+
+STRENGTHS = {
+    "connect_four": Strength(
+        recipe="connect_four",
+        settings=("budget=50000000", "league.roles.main.promotion.every=5000000"),  # half an hour on two idle cores
+        measure=by_yardstick,
+        peer="AlphaZero.jl, network alone: 92 % against MCTS-1000 (tutorial of jonathan-laurent/AlphaZero.jl; 15 "
+        "iterations of 1 to 2 hours on an RTX 2070)",
+    )
+}
+
+
+def one_seed(name: str, seed: int, settings: Sequence[str], games: int, folder: Path) -> dict[str, Any]:
+    """Train and measure, or read what was measured before."""
+    path, run = folder / f"{name}-{seed}.json", folder / f"{name}-{seed}"
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    folder.mkdir(parents=True, exist_ok=True)
+    strength = STRENGTHS[name]
+    changed = [part for setting in (*strength.settings, f"seed={seed}", *settings) for part in ("--set", setting)]
+    begun, cpu = time.monotonic(), _cpu_of_children()
+    begin = ("train", "--run", str(run), "--resume") if run.exists() else ("train", strength.recipe, *changed)
+    ludus(*begin, *(() if run.exists() else ("--run", str(run))), "--quiet")
+    spent = {"seconds": time.monotonic() - begun, "cpu_seconds": _cpu_of_children() - cpu}
+    players = json.loads(ludus("league", str(run), "--json"))["players"]
+    facts = {"seed": seed, "settings": list(settings), "resumed": begin[-1] == "--resume"}
+    measured = facts | spent | {"decisions": players[0]["decisions"], "figures": strength.measure(run, games)}
+    path.write_text(json.dumps(measured, indent=1) + "\n")
+    return measured
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def row(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Mean and standard deviation over the seeds."""
+    strength, figures = STRENGTHS[name], []
+    for figure in seeds[0]["figures"]:
+        values = [100 * seed["figures"][figure] for seed in seeds]
+        spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+        figures.append(f"{figure}: {statistics.mean(values):.1f}{spread} %")
+    spent = [f"{seed['seconds']:.0f} s ({seed['cpu_seconds']:.0f} s)" for seed in seeds]
+    if any(seed["resumed"] for seed in seeds):
+        spent.append("a training was ended and went on: only the time since counts")
+    return [
+        f"`ludus train {' '.join([strength.recipe, *(f'--set {one}' for one in strength.settings)])}`",
+        ", ".join(str(seed["seed"]) for seed in seeds),
+        "<br>".join(figures),
+        f"{seeds[0]['decisions'] / 1e6:.1f} M",
+        "<br>".join(spent),
+        strength.peer,
+    ]
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("names", nargs="*", default=list(STRENGTHS), help=", ".join(STRENGTHS))
+    arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    arguments.add_argument("--set", dest="settings", action="append", default=[], metavar="PATH=VALUE")
+    arguments.add_argument("--games", type=int, default=GAMES, help="against each opponent")
+    arguments.add_argument("--folder", type=Path, default=FOLDER)
+    chosen = arguments.parse_args()
+    for name in chosen.names:
+        if name not in STRENGTHS:
+            arguments.error(f"unknown: {name}; there are {', '.join(STRENGTHS)}")
+    is_look = bool(chosen.settings) or chosen.games != GAMES
+    if is_look and chosen.folder == FOLDER:
+        arguments.error("--set and --games need a --folder of their own: .strength/ holds what the report quotes")
+    rows = []
+    for name in chosen.names:
+        seeds = []
+        for seed in chosen.seeds:
+            seeds.append(one_seed(name, seed, chosen.settings, chosen.games, chosen.folder))
+            print(json.dumps(seeds[-1]), flush=True)
+        rows.append(row(name, seeds))
+    columns = ("command", "seeds", "mean and standard deviation over seeds", "decisions", "time (CPU)", "beside it")
+    note = "Networks play their most probable moves with averaged weights; docs/yardstick.md says what is measured."
+    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=[note], keep=not is_look)
+
+
+if __name__ == "__main__":
+    main()
