@@ -11,6 +11,8 @@ from ludus.algorithms.magnet import MagnetPolicyGradient  # Policy gradient held
 from ludus.algorithms.alphastar import AlphaStarGradient  # AlphaStar's TD(lambda), V-trace and UPGO.
 
 # More
+from ludus.algorithms.gumbel_alphazero import GumbelAlphaZero  # Learns what a search with its network finds.
+from ludus.data.search import GumbelSearch  # Settings of a search with a network.
 from ludus.algorithms.ppo import mappo  # PPO with the settings of multi-agent PPO.
 from ludus.algorithms.cloning import Cloning  # Behavioural cloning from recorded actions.
 from ludus.algorithms.algorithm import Reference  # A copy of the weights that an algorithm compares with.
@@ -37,6 +39,8 @@ __all__ = [
     "Batch",
     "Cloning",
     "EarlyGame",
+    "GumbelAlphaZero",
+    "GumbelSearch",
     "Impala",
     "Loss",
     "MagnetPolicyGradient",
