@@ -37,9 +37,10 @@ class MagnetPolicyGradient(ActorCriticAlgorithm):
     normalise_advantage: bool = False
     """Scale the advantages to mean 0 and deviation 1, which changes the relative weight of the divergences."""
     all_actions: bool = False
-    """Follow the expected gradient over all options, weighed with the critic's action values (`model.action_values`),
-    instead of the sampled one of the action taken. The critic learns by expected SARSA(lambda). It removes most of the
-    noise where returns depend on luck and hidden cards, above all if the critic sees them (`model.central_critic`)."""
+    """Follow the expected gradient over all options instead of that of the action taken. The critic's action values
+    (`model.action_values`) are the baseline of every option; that of the action taken is corrected by its return. The
+    critic learns by expected SARSA(lambda). It removes noise where returns depend on luck and hidden cards, above all
+    if the critic sees them (`model.central_critic`)."""
 
     def __post_init__(self) -> None:
         ActorCriticAlgorithm.__post_init__(self)

@@ -135,11 +135,16 @@ def advantage_columns(
     return {"advantage": advantage, "target": target}
 
 
+MOST_CORRECTION = 20.0
+"""Largest weight of the correction of an action's value: 1 / its probability, for options that are not very rare."""
+
+
 @torch.no_grad()
 def action_value_columns(policy: Policy, batch: Batch, *, gamma: float, lambda_: float) -> dict[str, Tensor]:
-    """`advantages` of all options by the critic's action values, the `target` of the action taken by expected
-    SARSA(lambda), and `last.HEAD`, the log-probabilities. All are of the live weights, in one pass: the expectation of
-    action values is that of the policy that they are weighed with."""
+    """`advantages` of all options, the `target` of the action taken by expected SARSA(lambda), and `last.HEAD`, the
+    log-probabilities. All are of the live weights, in one pass: the expectation of action values is that of the policy
+    that they are weighed with. The critic's values are a baseline: that of the action taken is corrected by its target
+    over its probability, so that with `lambda_` 1 the advantages have no bias however wrong the critic is."""
 
     def read(unrolled: Unrolled) -> dict[str, Tensor]:
         last = {f"last.{head}": log_p for head, log_p in unrolled.log_probs.items()}
@@ -155,7 +160,10 @@ def action_value_columns(policy: Policy, batch: Batch, *, gamma: float, lambda_:
     decay = lambda_ if batch.idle is None else torch.where(batch.idle[:-1], 1.0, lambda_)
     target = taken.clone()
     target[:-1] = expected_sarsa(batch.reward[:-1], value, taken, discount_TB, batch.follows[:-1], decay)
-    return {"advantages": torch.where(legal, values - value.unsqueeze(-1), 0.0), "target": target, **columns}
+    weight = (-batch.log_prob.squeeze(-1)).exp().clamp(max=MOST_CORRECTION)
+    correction = torch.zeros_like(values).scatter(-1, _chosen(values, batch), (weight * (target - taken)).unsqueeze(-1))
+    advantages = torch.where(legal, values - value.unsqueeze(-1) + correction, 0.0)
+    return {"advantages": advantages, "target": target, **columns}
 
 
 def taken_values(unrolled: Unrolled, batch: Batch) -> Tensor:
@@ -170,6 +178,10 @@ def _action_values(unrolled: Unrolled) -> Tensor:
 
 
 def _taken(values: Tensor, batch: Batch) -> Tensor:
+    return values.gather(-1, _chosen(values, batch)).squeeze(-1)
+
+
+def _chosen(values: Tensor, batch: Batch) -> Tensor:
+    """[..., 1]: the options taken. Rows that are no decision may hold any number."""
     (action,) = batch.action.values()
-    # Rows that are no decision may hold any number.
-    return values.gather(-1, action.long().clamp(0, values.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+    return action.long().clamp(0, values.shape[-1] - 1).unsqueeze(-1)
