@@ -100,6 +100,17 @@ STRENGTHS = {
     "liars_dice": Strength(
         recipe="liars_dice", measure=by_nash_conv, percent=False, runtime="serial", peer="no number is published"
     ),
+    **{
+        f"goofspiel_{cards}": Strength(
+            recipe="liars_dice",
+            measure=by_nash_conv,
+            percent=False,
+            runtime="serial",
+            settings=(f"game.name=goofspiel(num_cards={cards},imp_info=True,points_order=descending)",),
+            peer="no number is published",
+        )
+        for cards in (4, 5)
+    },
 }
 
 

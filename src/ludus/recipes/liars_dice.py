@@ -14,16 +14,16 @@ def experiment() -> Experiment:
         name="liars_dice",
         game=resolve("openspiel:liars_dice", critic_state=True, from_tree=True),
         budget=4_000_000,
-        model=ActorCritic(hidden=(128, 128), central_critic=True, action_values=True),
+        model=ActorCritic(hidden=(128, 128), activation="relu", central_critic=True, action_values=True),
         algorithm=MagnetPolicyGradient(
             magnet_weight=Exponential(start=0.3, end=0.03), step_weight=5.0, all_actions=True
         ),
         actor=ActorConfig(num_tables=256, matches=2, episodes_per_table=32, unroll_length=8),
         learner=LearnerConfig(
             batch_size=4_096,
-            minibatch_size=1_024,
-            epochs=4,
-            learning_rate=Linear(start=1e-3, end=1e-5),
+            minibatch_size=512,
+            epochs=2,
+            learning_rate=Linear(start=3e-3, end=3e-5),
             max_gradient_norm=5.0,
             average_decay=0.99,
         ),
