@@ -130,6 +130,31 @@ class FlatTree:
             np.add.at(worth, self.infostate_parent[rows], highest)
         return float(worth[-1]), policy
 
+    def action_values(self, probs: Probs) -> Probs:
+        """[infostates, actions]: expected return of the seat to move for each action, if all follow `probs` before and
+        after it; 0 in states that the others never lead to."""
+        plan = np.append(self.plan(self._checked(probs)).ravel(), 1.0)
+        nodes = np.flatnonzero(self.seat >= 0)
+        found = np.zeros(self.legal.shape)
+        for seat in range(self.num_seats):
+            worth = np.bincount(
+                self._leaf_sequence[seat],
+                self._leaf_reach(probs, without=seat) * self._leaf_returns[:, seat],
+                self.legal.size + 1,
+            )
+            action_values = worth[:-1].reshape(self.legal.shape)
+            for rows in self._layers[seat]:  # from its last decisions to its first
+                np.add.at(worth, self.infostate_parent[rows], (action_values[rows] * probs[rows]).sum(axis=1))
+            own = nodes[self.seat[nodes] == seat]
+            reach = self._reach_of_chance[own]
+            for other in range(self.num_seats):
+                if other != seat:
+                    reach = reach * plan[self.sequence[own, other]]
+            total = np.bincount(self.infostate[own], reach, len(self.legal))[:, None]
+            rows = self.infostate_seat == seat
+            np.divide(action_values, total, out=found, where=rows[:, None] & (total > 0.0))
+        return found
+
     def nash_conv(self, probs: Probs) -> float:
         """The sum of what each seat could gain by deviating alone; 0 at a Nash equilibrium."""
         best = [self.best_response(seat, probs)[0] for seat in range(self.num_seats)]
@@ -176,13 +201,18 @@ class FlatTree:
         return np.ascontiguousarray(self.sequence[self._leaves].T)
 
     @cached_property
-    def _leaf_chance(self) -> NDArray[np.float64]:
-        """[leaves]: probability of all chance outcomes on the path."""
+    def _reach_of_chance(self) -> NDArray[np.float64]:
+        """[nodes]: probability of all chance outcomes on the path."""
         reach = self.chance.copy()
         for depth in range(1, int(self.depth[-1]) + 1):
             nodes = np.flatnonzero(self.depth == depth)
             reach[nodes] *= reach[self.parent[nodes]]
-        return reach[self._leaves]
+        return reach
+
+    @cached_property
+    def _leaf_chance(self) -> NDArray[np.float64]:
+        """[leaves]: probability of all chance outcomes on the path."""
+        return self._reach_of_chance[self._leaves]
 
     @cached_property
     def _rows_by_depth(self) -> tuple[IntArray, ...]:
