@@ -2,8 +2,8 @@
 
 python benchmarks/exact_mirror_descent.py         writes a report; about ten seconds
 
-Each information state is moved by the closed form of `MagnetPolicyGradient`'s objective, with exact action values. What a
-training adds to these figures is due to its network and to the noise of its samples.
+Each information state is moved by the closed form of `MagnetPolicyGradient`'s objective, with exact action values. What
+a training adds to these figures is due to its network and to the noise of its samples.
 """
 
 from __future__ import annotations
