@@ -183,5 +183,6 @@ def _taken(values: Tensor, batch: Batch) -> Tensor:
 
 def _chosen(values: Tensor, batch: Batch) -> Tensor:
     """[..., 1]: the options taken. Rows that are no decision may hold any number."""
+    action: Tensor
     (action,) = batch.action.values()
     return action.long().clamp(0, values.shape[-1] - 1).unsqueeze(-1)
