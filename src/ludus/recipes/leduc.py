@@ -1,4 +1,4 @@
-"""Leduc poker by self-play with an annealed uniform magnet, and a critic that sees both hands."""
+"""Leduc poker by self-play with an annealed uniform magnet."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ def experiment() -> Experiment:
     main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=2_000_000), snapshot_weights="average")
     return Experiment(
         name="leduc",
-        game=Leduc(critic_state=True),
+        game=Leduc(),
         budget=8_000_000,
-        model=ActorCritic(hidden=(128, 128), activation="relu", central_critic=True, action_values=True),
+        model=ActorCritic(hidden=(128, 128)),
         algorithm=MagnetPolicyGradient(
-            magnet_weight=Exponential(start=0.3, end=0.03), step_weight=10.0, reward_scale=0.25, all_actions=True
+            magnet_weight=Exponential(start=0.3, end=0.05), step_weight=1.0, lambda_=0.95, reward_scale=0.25
         ),
         actor=ActorConfig(num_tables=256, matches=2, episodes_per_table=32, unroll_length=8),
         learner=LearnerConfig(
             batch_size=4_096,
-            minibatch_size=512,
-            epochs=2,
-            learning_rate=Linear(start=2e-3, end=1e-5),
+            minibatch_size=1_024,
+            epochs=4,
+            learning_rate=Linear(start=1e-3, end=1e-5),
             max_gradient_norm=5.0,
             average_decay=0.998,
         ),
