@@ -2,7 +2,7 @@
 
 python benchmarks/strength.py connect_four               three seeds, one after the other, as the recipe is
 python benchmarks/strength.py connect_four --seeds 101   one of them
-python benchmarks/strength.py hidden                     all games of hidden information: exact NashConv
+python benchmarks/strength.py hidden --seeds 100 101 102  all games of hidden information: exact NashConv
 python benchmarks/strength.py connect_four --set budget=1000000 --folder /tmp/short    other settings: a look, no report
 
 What a seed gave is kept in .strength/ when it is done, and the same command goes on with the others; a training that
@@ -42,7 +42,7 @@ class Strength:
     """Changes of the recipe, PATH=VALUE, for games that have no recipe of their own."""
     percent: bool = True
     """The figures are shares; otherwise plain numbers."""
-    runtime: str = "local"
+    runtime: str = "auto"
 
 
 def ludus(*arguments: str) -> str:
@@ -185,8 +185,11 @@ def main() -> None:
             print(json.dumps(seeds[-1]), flush=True)
         rows.append(row(name, seeds))
     columns = ("command", "seeds", "mean and standard deviation over seeds", "decisions", "time (CPU)", "beside it")
-    note = "Networks play their most probable moves with averaged weights; docs/yardstick.md says what is measured."
-    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=[note], keep=not chosen.settings)
+    notes = [
+        "Rates: networks play their most probable moves with averaged weights. NashConv: exact, networks draw their moves; "
+        "the figures of the seeds are in brackets."
+    ]
+    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not chosen.settings)
 
 
 if __name__ == "__main__":

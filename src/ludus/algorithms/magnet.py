@@ -39,8 +39,7 @@ class MagnetPolicyGradient(ActorCriticAlgorithm):
     all_actions: bool = False
     """Follow the expected gradient over all options instead of that of the action taken. The critic's action values
     (`model.action_values`) are the baseline of every option; that of the action taken is corrected by its return. The
-    critic learns by expected SARSA(lambda). It removes noise where returns depend on luck and hidden cards, above all
-    if the critic sees them (`model.central_critic`)."""
+    critic learns by expected SARSA(lambda), and may see hidden cards (`model.central_critic`)."""
 
     def __post_init__(self) -> None:
         ActorCriticAlgorithm.__post_init__(self)
