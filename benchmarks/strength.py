@@ -186,7 +186,7 @@ def main() -> None:
         rows.append(row(name, seeds))
     columns = ("command", "seeds", "mean and standard deviation over seeds", "decisions", "time (CPU)", "beside it")
     notes = [
-        "Rates: networks play their most probable moves with averaged weights. NashConv: exact, networks draw their moves; "
+        "Rates: networks play their most probable moves with averaged weights. NashConv: exact, networks draw moves; "
         "the figures of the seeds are in brackets."
     ]
     write("strength", "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not chosen.settings)
