@@ -1,7 +1,8 @@
 """How strong the recipes' agents are: trains each on seeds that were not used for tuning, measures, writes a report.
 
-python benchmarks/strength.py connect_four               three seeds, one after the other
+python benchmarks/strength.py connect_four               three seeds, one after the other, as the recipe is
 python benchmarks/strength.py connect_four --seeds 101   one of them
+python benchmarks/strength.py hidden --seeds 100 101 102  all games of hidden information: exact NashConv
 python benchmarks/strength.py connect_four --set budget=1000000 --folder /tmp/short    other settings: a look, no report
 
 What a seed gave is kept in .strength/ when it is done, and the same command goes on with the others; a training that
@@ -25,7 +26,6 @@ from _report import parser, write
 
 SEEDS = (101, 102, 103)
 """Settings were chosen on seeds below 100."""
-GAMES = 400
 FOLDER = Path(__file__).parent.parent / ".strength"
 
 
@@ -34,12 +34,15 @@ class Strength:
     """One row of the results."""
 
     recipe: str
-    settings: tuple[str, ...]
-    """What is changed in the recipe, as PATH=VALUE."""
-    measure: Callable[[Path, int], dict[str, float]]
-    """Figures of a finished run, by name; from so many games against each opponent."""
+    measure: Callable[[Path], dict[str, float]]
+    """Figures of a finished run, by name."""
     peer: str
     """The number of others that it stands beside, with its source."""
+    settings: tuple[str, ...] = ()
+    """Changes of the recipe, PATH=VALUE, for games that have no recipe of their own."""
+    percent: bool = True
+    """The figures are shares; otherwise plain numbers."""
+    runtime: str = "auto"
 
 
 def ludus(*arguments: str) -> str:
@@ -47,9 +50,9 @@ def ludus(*arguments: str) -> str:
     return subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def by_yardstick(run: Path, games: int) -> dict[str, float]:
+def by_yardstick(run: Path) -> dict[str, float]:
     """Averaged weights, most probable moves."""
-    shown = ludus("eval", str(run), "main", "--yardstick", "--greedy", "-n", str(games), "--json")
+    shown = ludus("eval", str(run), "main", "--yardstick", "--greedy", "-n", "400", "--json")
     figures: dict[str, float] = {}
     for row in map(json.loads, shown.splitlines()):
         if "win_rate" in row:
@@ -62,18 +65,56 @@ def by_yardstick(run: Path, games: int) -> dict[str, float]:
     return figures
 
 
+def by_nash_conv(run: Path) -> dict[str, float]:
+    """The sum over the seats of what a best response gains, computed from the game tree."""
+    return {
+        f"NashConv, {weights} weights": json.loads(ludus("exploit", str(run), "main", "--weights", weights, "--json"))[
+            "exact"
+        ]["nash_conv"]
+        for weights in ("average", "live")
+    }
+
+
+HIDDEN = ("kuhn", "leduc", "liars_dice", "goofspiel_4", "goofspiel_5")
 STRENGTHS = {
     "connect_four": Strength(
         recipe="connect_four",
-        settings=("budget=50000000", "league.roles.main.promotion.every=5000000"),  # half an hour on two idle cores
         measure=by_yardstick,
         peer="AlphaZero.jl, network alone: 92 % against MCTS-1000 (tutorial of jonathan-laurent/AlphaZero.jl; 15 "
         "iterations of 1 to 2 hours on an RTX 2070)",
-    )
+    ),
+    "kuhn": Strength(
+        recipe="kuhn",
+        measure=by_nash_conv,
+        percent=False,
+        runtime="serial",
+        peer="QPG .037, RPG .029 after about 8 M (Srinivasan et al. 2018, read off the figure)",
+    ),
+    "leduc": Strength(
+        recipe="leduc",
+        measure=by_nash_conv,
+        percent=False,
+        runtime="serial",
+        peer="RPG, QPG .36 after 16 M (Srinivasan et al. 2018), NeuRD .38, ARMAC .18 after 22 M (all read off figures)",
+    ),
+    "liars_dice": Strength(
+        recipe="liars_dice", measure=by_nash_conv, percent=False, runtime="serial", peer="no number is published"
+    ),
+    **{
+        f"goofspiel_{cards}": Strength(
+            recipe="liars_dice",
+            measure=by_nash_conv,
+            percent=False,
+            runtime="serial",
+            settings=(f"game.name=goofspiel(num_cards={cards},imp_info=True,points_order=descending)",),
+            peer="no number is published",
+        )
+        for cards in (4, 5)
+    },
 }
 
 
-def one_seed(name: str, seed: int, settings: Sequence[str], games: int, folder: Path) -> dict[str, Any]:
+def one_seed(name: str, seed: int, settings: Sequence[str], folder: Path) -> dict[str, Any]:
     """Train and measure, or read what was measured before."""
     path, run = folder / f"{name}-{seed}.json", folder / f"{name}-{seed}"
     if path.exists():
@@ -81,14 +122,15 @@ def one_seed(name: str, seed: int, settings: Sequence[str], games: int, folder: 
         return found
     folder.mkdir(parents=True, exist_ok=True)
     strength = STRENGTHS[name]
-    changed = [part for setting in (*strength.settings, f"seed={seed}", *settings) for part in ("--set", setting)]
+    changes = (f"seed={seed}", *strength.settings, *settings)
+    changed = ["--runtime", strength.runtime, *(part for change in changes for part in ("--set", change))]
     begun, cpu = time.monotonic(), _cpu_of_children()
     begin = ("train", "--run", str(run), "--resume") if run.exists() else ("train", strength.recipe, *changed)
     ludus(*begin, *(() if run.exists() else ("--run", str(run))), "--quiet")
     spent = {"seconds": time.monotonic() - begun, "cpu_seconds": _cpu_of_children() - cpu}
     players = json.loads(ludus("league", str(run), "--json"))["players"]
     facts = {"seed": seed, "settings": list(settings), "resumed": begin[-1] == "--resume"}
-    measured = facts | spent | {"decisions": players[0]["decisions"], "figures": strength.measure(run, games)}
+    measured = facts | spent | {"decisions": players[0]["decisions"], "figures": strength.measure(run)}
     path.write_text(json.dumps(measured, indent=1) + "\n")
     return measured
 
@@ -100,48 +142,54 @@ def _cpu_of_children() -> float:
 
 def row(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[str]:
     """Mean and standard deviation over the seeds."""
-    strength, figures = STRENGTHS[name], []
+    figures = []
+    percent = STRENGTHS[name].percent
+    factor, form, unit = (100, ".1f", " %") if percent else (1, ".4f", "")
     for figure in seeds[0]["figures"]:
-        values = [100 * seed["figures"][figure] for seed in seeds]
-        spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-        figures.append(f"{figure}: {statistics.mean(values):.1f}{spread} %")
+        values = [factor * seed["figures"][figure] for seed in seeds]
+        spread = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+        each = "" if percent else f" ({', '.join(f'{value:{form}}' for value in values)})"
+        figures.append(f"{figure}: {statistics.mean(values):{form}}{spread}{unit}{each}")
     spent = [f"{seed['seconds']:.0f} s ({seed['cpu_seconds']:.0f} s)" for seed in seeds]
     if any(seed["resumed"] for seed in seeds):
         spent.append("a training was ended and went on: only the time since counts")
+    command = " ".join(["ludus train", STRENGTHS[name].recipe, *(f"--set {one}" for one in STRENGTHS[name].settings)])
     return [
-        f"`ludus train {' '.join([strength.recipe, *(f'--set {one}' for one in strength.settings)])}`",
+        f"`{command}`",
         ", ".join(str(seed["seed"]) for seed in seeds),
         "<br>".join(figures),
         f"{seeds[0]['decisions'] / 1e6:.1f} M",
         "<br>".join(spent),
-        strength.peer,
+        STRENGTHS[name].peer,
     ]
 
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("names", nargs="*", default=list(STRENGTHS), help=", ".join(STRENGTHS))
+    arguments.add_argument("names", nargs="*", default=list(STRENGTHS), help=", ".join((*STRENGTHS, "hidden")))
     arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     arguments.add_argument("--set", dest="settings", action="append", default=[], metavar="PATH=VALUE")
-    arguments.add_argument("--games", type=int, default=GAMES, help="against each opponent")
     arguments.add_argument("--folder", type=Path, default=FOLDER)
     chosen = arguments.parse_args()
+    chosen.names = [one for name in chosen.names for one in (HIDDEN if name == "hidden" else (name,))]
     for name in chosen.names:
         if name not in STRENGTHS:
             arguments.error(f"unknown: {name}; there are {', '.join(STRENGTHS)}")
-    is_look = bool(chosen.settings) or chosen.games != GAMES
-    if is_look and chosen.folder == FOLDER:
-        arguments.error("--set and --games need a --folder of their own: .strength/ holds what the report quotes")
+    if chosen.settings and chosen.folder == FOLDER:
+        arguments.error("--set needs a --folder of its own: .strength/ holds the recipes as they are")
     rows = []
     for name in chosen.names:
         seeds = []
         for seed in chosen.seeds:
-            seeds.append(one_seed(name, seed, chosen.settings, chosen.games, chosen.folder))
+            seeds.append(one_seed(name, seed, chosen.settings, chosen.folder))
             print(json.dumps(seeds[-1]), flush=True)
         rows.append(row(name, seeds))
     columns = ("command", "seeds", "mean and standard deviation over seeds", "decisions", "time (CPU)", "beside it")
-    note = "Networks play their most probable moves with averaged weights; docs/yardstick.md says what is measured."
-    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=[note], keep=not is_look)
+    notes = [
+        "Rates: networks play their most probable moves with averaged weights. NashConv: exact, networks draw moves; "
+        "the figures of the seeds are in brackets."
+    ]
+    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not chosen.settings)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,13 @@ from ludus.algorithms.losses import kl_categorical
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.data.batch import Batch
 from ludus.data.schedules import Exponential
-from ludus.data.specs import Choice
+from ludus.data.specs import ActionSpec, Choice
+from ludus.data.trajectory import SlotPool, TrajectoryLayout, TrajectoryWriter
+from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.game import allocate_actions
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import Policy
+from ludus.workers.evaluator import ExactGame
 
 PENNIES = np.array([[1.0, -1.0], [-1.0, 1.0]])
 BIASED = np.array([[3.0, -1.0], [-1.0, 1.0]])
@@ -188,3 +194,99 @@ def test_rewards_are_scaled_once_however_often_a_batch_is_prepared() -> None:
 def test_a_reference_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Reference(**changes)
+
+
+def trained_by_all_actions(source: Kuhn, model: ActorCritic, *, updates: int) -> float:
+    """NashConv after self-play on batches of whole games."""
+    (kind,) = source.spec.kinds
+    policy = model.build(kind, 0)
+    algorithm = MagnetPolicyGradient(magnet_weight=Exponential(start=0.3, end=0.05), step_weight=5.0, all_actions=True)
+    algorithm.check(source.spec.kinds)
+    optimiser = torch.optim.Adam(policy.parameters(), lr=3e-3)
+    exact = ExactGame(source.tree())
+    for update in range(updates):
+        batch = replace(played_games(source, policy, seed=update), progress=update / updates)
+        batch = algorithm.prepare(policy, {}, batch)
+        flat = batch.flat()
+        rows = flat.pick(torch.nonzero(flat.valid).squeeze(1))
+        for _ in range(4):
+            optimiser.zero_grad()
+            torch.autograd.backward(algorithm.loss(policy, rows).total)
+            optimiser.step()
+    return exact.nash_conv(exact.probabilities(policy))
+
+
+def played_games(source: Kuhn, policy: Policy, *, seed: int, games: int = 256) -> Batch:
+    """Self-play of Kuhn poker, one trajectory of two decisions at most per seat and game."""
+    rng = np.random.default_rng(seed)
+    tables = source.tables(games)
+    tables.reset(np.arange(games), rng.integers(0, 2**63, games).astype(np.uint64))
+    layout = TrajectoryLayout(kind=policy.kind, unroll_length=4)
+    pool = SlotPool(layout, 2 * games)
+    handed: list[int] = []
+    writer = TrajectoryWriter(pool, 2 * games, lambda owner, slots: handed.extend(slots.tolist()))
+    while not tables.view.over.all():
+        at, seats = np.nonzero(tables.view.to_act)
+        seen = {name: array[at, seats] for name, array in tables.view.observation[0].items()}
+        legal = {name: array[at, seats] for name, array in tables.view.legal[0].items()}
+        acted = policy.act(seen, legal, {}, rng.random((len(at), 1), np.float32))
+        columns = {f"observation.{name}": array for name, array in seen.items()}
+        columns |= {f"legal.{name}": array for name, array in legal.items()}
+        columns |= {f"action.{name}": array for name, array in acted.action.items()}
+        columns |= {"log_prob": acted.log_prob, "value": acted.value, "version": np.zeros(len(at), np.int64)}
+        writer.record(2 * at + seats, columns, {})
+        moves = allocate_actions(source.spec, games)
+        moves[0]["move"][at, seats] = acted.action["move"]
+        playing = ~tables.view.over
+        tables.step(moves)
+        ended = np.flatnonzero(tables.view.over & playing)
+        streams = (2 * ended[:, None] + np.arange(2)).ravel()
+        writer.credit(streams, tables.view.reward[ended].ravel())
+        writer.end(streams)
+    writer.flush(np.arange(2 * games), {})
+    return pool.stack(np.array(handed)).map(torch.from_numpy)
+
+
+def test_the_advantages_of_all_actions_have_no_bias_however_wrong_the_critic() -> None:
+    source = Kuhn(critic_state=True)
+    policy = ActorCritic(hidden=(16,), central_critic=True, action_values=True).build(source.spec.kinds[0], 3)
+    with torch.no_grad():
+        policy.critic.value.weight.mul_(3.0)
+    exact = ExactGame(source.tree())
+    probs = exact.probabilities(policy)
+    batch = played_games(source, policy, seed=1, games=30_000)
+    columns = MagnetPolicyGradient(all_actions=True).prepare(policy, {}, batch).extra
+    for number, seen in enumerate(exact.tree.observations["information"]):
+        if exact.tree.infostate_seat[number] or exact.tree.infostate_depth[number]:
+            continue  # a later decision, whose histories are not equally likely
+        better = []
+        for move in range(2):
+            probs_here = probs.copy()
+            probs_here[number] = np.eye(2)[move]
+            better.append(3.0 * exact.tree.values(probs_here)[0])  # it holds each of three cards equally often
+        here = batch.valid & (batch.observation["information"] == torch.from_numpy(seen)).all(-1)
+        found = columns["advantages"][here]
+        difference = found[:, 1] - found[:, 0]
+        error = float(difference.std()) / len(difference) ** 0.5
+        assert error < 0.1
+        assert abs(float(difference.mean()) - (better[1] - better[0])) < 4.0 * error
+
+
+@pytest.mark.parametrize("central", [False, True])
+def test_all_actions_learn_kuhn_poker(central: bool) -> None:
+    model = ActorCritic(hidden=(32,), action_values=True, central_critic=central)
+    assert trained_by_all_actions(Kuhn(critic_state=central), model, updates=100) < 0.45  # 0.917 at the start
+
+
+def test_all_actions_say_what_they_need() -> None:
+    source = Kuhn()
+    policy = ActorCritic(hidden=(8,)).build(source.spec.kinds[0], 0)
+    algorithm = MagnetPolicyGradient(all_actions=True)
+    with pytest.raises(ValueError, match=r"set model\.action_values=true"):
+        algorithm.prepare(policy, {}, played_games(source, policy, seed=0, games=4))
+    two = ActionSpec(heads={"a": Choice(num=2), "b": Choice(num=2)})
+    with pytest.raises(ValueError, match=r"algorithm\.all_actions needs an action of one Choice; kind 'seat' has a, b"):
+        algorithm.check([replace(source.spec.kinds[0], name="seat", action=two)])
+    with pytest.raises(ValueError, match="unset clip"):
+        MagnetPolicyGradient(all_actions=True, clip=0.2)
+    assert algorithm.recomputable == ()

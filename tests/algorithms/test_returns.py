@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from ludus.algorithms.returns import discounts, gae, sum_backwards, td_lambda, upgo, vtrace
+from ludus.algorithms.returns import discounts, expected_sarsa, gae, sum_backwards, td_lambda, upgo, vtrace
 
 
 @dataclass(frozen=True)
@@ -189,3 +189,26 @@ def test_sum_backwards_leaves_its_input_alone() -> None:
     errors = torch.ones(3, 1)
     assert sum_backwards(errors, torch.full((3, 1), 0.5)).flatten().tolist() == [1.75, 1.5, 1.0]
     assert errors.flatten().tolist() == [1.0, 1.0, 1.0]
+
+
+@quick
+@given(seeds, lambdas)
+def test_expected_sarsa_mixes_n_step_returns_of_expectations(seed: int, lambda_: float) -> None:
+    columns = random_columns(seed)
+    taken = columns.value + torch.from_numpy(np.random.default_rng(seed + 1).normal(size=columns.value.shape))
+    found = expected_sarsa(columns.reward, columns.value, taken, columns.discount, columns.follows, lambda_)
+    T, B = columns.reward.shape
+    for b in range(B):
+        target = 0.0
+        for t in reversed(range(T)):
+            # What follows: the expectation, corrected by how much better than its own value the next action did.
+            better = target - float(taken[t + 1, b]) if t + 1 < T and columns.follows[t, b] else 0.0
+            after = float(columns.value[t + 1, b]) + lambda_ * better
+            target = float(columns.reward[t, b]) + float(columns.discount[t, b]) * after
+            assert float(found[t, b]) == pytest.approx(target)
+
+
+def test_expected_sarsa_without_lambda_looks_one_step_ahead() -> None:
+    columns = random_columns(3)
+    found = expected_sarsa(columns.reward, columns.value, columns.value * 7, columns.discount, columns.follows, 0.0)
+    torch.testing.assert_close(found, columns.reward + columns.discount * columns.value[1:])

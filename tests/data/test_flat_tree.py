@@ -180,3 +180,48 @@ class Forgetful:
 def test_forgetting_is_refused() -> None:
     with pytest.raises(ForgetfulSeatError, match="seat 0 forgets its own decisions at information state 1"):
         FlatTree.build(Forgetful())
+
+
+@pytest.mark.parametrize("source", [Kuhn(), Kuhn(seats=3), Leduc()], ids=repr)
+def test_action_values_are_what_a_seat_gets_for_each_action(source: Kuhn | Leduc) -> None:
+    tree = FlatTree.build(source.tree())
+    probs = np.random.default_rng(4).random(tree.legal.shape) * tree.legal
+    probs /= probs.sum(axis=1, keepdims=True)
+    found = tree.action_values(probs)
+    for number in np.random.default_rng(5).choice(len(probs), 8, replace=False):
+        seat = tree.infostate_seat[number]
+        # Reached with certainty as far as it depends on the seat, its return is changed by this decision alone.
+        here = np.flatnonzero(tree.infostate == number)
+        sure = probs.copy()
+        sequence = tree.infostate_parent[number]
+        while sequence < tree.legal.size:
+            row, action = divmod(int(sequence), tree.legal.shape[1])
+            sure[row] = np.eye(tree.legal.shape[1])[action]
+            sequence = tree.infostate_parent[row]
+        reach = sum(_reach(tree, sure, int(node)) for node in here)
+        values = []
+        for action in np.flatnonzero(tree.legal[number]):
+            changed = sure.copy()
+            changed[number] = np.eye(tree.legal.shape[1])[action]
+            values.append(tree.values(changed)[seat] / reach)
+        expected = np.array(values) - values[0]
+        legal = found[number][tree.legal[number]]
+        np.testing.assert_allclose(legal - legal[0], expected, atol=1e-9)
+    assert not found[~tree.legal].any()
+
+
+def test_action_values_at_the_root_average_to_the_value() -> None:
+    tree = FlatTree.build(Kuhn().tree())
+    probs = tree.uniform()
+    first = (tree.infostate_seat == 0) & (tree.infostate_depth == 0)
+    assert (tree.action_values(probs) * probs)[first].sum(axis=1).mean() == pytest.approx(tree.values(probs)[0])
+
+
+def _reach(tree: FlatTree, probs: np.ndarray, node: int) -> float:
+    reach = 1.0
+    while node > 0:
+        parent = int(tree.parent[node])
+        decided = tree.seat[parent] >= 0
+        reach *= float(probs[tree.infostate[parent], tree.action[node]] if decided else tree.chance[node])
+        node = parent
+    return reach

@@ -79,8 +79,11 @@ def test_a_name_is_understood_and_the_nearest_offered(ludus: Ludus) -> None:
 def test_thoughts_on_request(ludus: Ludus) -> None:
     code, out, _ = ludus("play", "cards", "main", "--terminal", "--seat", "0", typed="?\nbet\n")
     assert code == 0
-    assert "to it; it would play " in out
+    assert "it would play " in out
+    assert "to it; " not in out, "its critic sees both cards"
     assert "%" in out
+    _, out, _ = ludus("play", "board", "main", "--terminal", "--seat", "0", typed="?\nq\n")
+    assert "to it; it would play " in out
     _, out, _ = ludus("play", "cards", "rules", "--terminal", "--seat", "0", "--thoughts", typed="bet\n")
     assert "rules is a bot: it says neither values nor probabilities" in out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,8 @@ def test_in_an_open_game_the_agent_tells_what_it_thought() -> None:
 def test_in_a_game_of_cards_its_thoughts_wait_for_the_end() -> None:
     """What it thinks of its own place would tell its card. What it thinks of the person's depends on what the
     person sees: it is the same whatever card the agent holds."""
-    seated = untrained(small(kuhn.experiment()))
     source = Kuhn()
+    seated = untrained(small(replace(kuhn.experiment(), game=source, model=ActorCritic())))
     by_card: dict[str, list[Any]] = {}
     others: dict[str, set[str]] = {}
     for seed in range(12):

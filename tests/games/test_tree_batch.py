@@ -4,7 +4,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from ludus.data.game_tree import CHANCE, OVER, TreeState
+from ludus.data.game_tree import CHANCE, OVER, FlatTree, TreeState
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.games.bots import RandomBot
 from ludus.games.builtin.kuhn import Kuhn
@@ -13,7 +13,7 @@ from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
 from ludus.games.game import HasTrees, allocate_actions
 from ludus.games.tree_batch import TreeBatch
 
-SOURCES = [Kuhn(), Kuhn(seats=3), Leduc()]
+SOURCES = [Kuhn(), Kuhn(seats=3), Leduc(), Leduc(critic_state=True)]
 Source = Kuhn | Leduc
 
 
@@ -43,8 +43,8 @@ def test_tables_show_what_the_tree_says(source: Source) -> None:
             states[table] = state
             assert not batch.view.over[table]
             assert batch.view.to_act[table].tolist() == [seat == state.seat() for seat in range(source.spec.num_seats)]
-            shown = batch.view.observation[0]["information"][table, state.seat()]
-            np.testing.assert_array_equal(shown, state.observation()["information"])
+            for name, array in state.observation().items():
+                np.testing.assert_array_equal(batch.view.observation[0][name][table, state.seat()], array)
             legal = batch.view.legal[0]["move"][table, state.seat()]
             assert np.flatnonzero(legal).tolist() == list(state.legal_actions())
         tables, seats = np.nonzero(batch.view.to_act)
@@ -154,3 +154,18 @@ def test_a_tree_without_chance_and_with_spare_options_plays_too() -> None:
     batch.step(actions)
     assert batch.view.over[0]
     assert batch.view.score[0].tolist() == [1.0, -1.0]
+
+
+def test_critics_see_the_cards_and_seats_do_not() -> None:
+    source = Kuhn(critic_state=True)
+    batch = source.tables(64)
+    batch.reset(np.arange(64), np.arange(64, dtype=np.uint64))
+    seen = batch.view.observation[0]
+    assert set(seen) == {"information", "critic.cards"}
+    own = seen["information"][:, 0, 2:5]
+    cards = seen["critic.cards"][:, 0].reshape(64, 2, 3)
+    np.testing.assert_array_equal(cards[:, 0], own)
+    assert {tuple(pair) for pair in cards.argmax(-1).tolist()} == {(a, b) for a in range(3) for b in range(3) if a != b}
+    tree = FlatTree.build(source.tree())
+    assert set(tree.observations) == {"information"}
+    assert tree.nash_conv(tree.uniform()) == FlatTree.build(Kuhn().tree()).nash_conv(tree.uniform())

@@ -14,6 +14,7 @@ CONFIGS = {
     "plain": (PLAIN, SMALL),
     "shared critic": (PLAIN, replace(SMALL, separate_critic=False, value_normalisation=True)),
     "memory": (PLAIN, replace(SMALL, memory=7)),
+    "action values": (PLAIN, replace(SMALL, action_values=True, central_critic=True)),
     "rich": (RICH, replace(SMALL, activation="relu")),
     "rich with memory": (RICH, replace(SMALL, memory=7, central_critic=True)),
 }
@@ -187,6 +188,28 @@ def test_only_the_central_critic_sees_critic_parts():
         after = policy.act(observation, legal, state, uniforms)
         np.testing.assert_array_equal(before.log_prob, after.log_prob)
         assert np.array_equal(before.value, after.value) is not central
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_the_expectation_of_action_values_is_the_value(separate):
+    policy = replace(SMALL, action_values=True, separate_critic=separate).build(PLAIN, 0)
+    batch = play(policy, np.random.default_rng(1), num_steps=6, num_columns=5)
+    unrolled = policy.unroll(batch)
+    probs = unrolled.log_probs["move"].exp()
+    assert unrolled.action_values.shape == (*unrolled.value.shape, 5)
+    assert unrolled.values is None
+    torch.testing.assert_close((probs * unrolled.action_values).sum(-1), unrolled.value)
+    assert unrolled.action_values.std(-1).min() > 1e-3
+    unrolled.action_values.sum().backward()
+    heads = [parameter.grad for parameter in policy.heads.parameters()]
+    assert all(grad is None or not grad.any() for grad in heads), "the critic's loss must not move the policy"
+
+
+def test_action_values_need_one_choice_and_plain_values():
+    with pytest.raises(ValueError, match="action_values need an action of one Choice; kind 'rich' has type, target"):
+        replace(SMALL, action_values=True).build(RICH, 0)
+    with pytest.raises(ValueError, match="turn off value_normalisation"):
+        replace(SMALL, action_values=True, value_normalisation=True)
 
 
 def test_actions_are_int32_and_memory_starts_at_zero():

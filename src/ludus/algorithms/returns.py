@@ -1,6 +1,6 @@
-"""Returns and advantages along trajectories: GAE, TD(lambda), V-trace and UPGO. Shapes: T decisions, T1 also the row
-after the last, B trajectories. A `discount` is gamma ** elapsed, and 0 where the episode is over. `follows` is False
-where the next row is no decision of the same episode; its value may still be the bootstrap."""
+"""Returns and advantages along trajectories: GAE, TD(lambda), expected SARSA(lambda), V-trace and UPGO. Shapes: T
+decisions, T1 also the row after the last, B trajectories. A `discount` is gamma ** elapsed, and 0 where the episode is
+over. `follows` is False where the next row is no decision of the same episode; its value may still be the bootstrap."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ludus.algorithms.losses import standardise, update_value_scale
+from ludus.algorithms.algorithm import evaluate_rows
+from ludus.algorithms.losses import is_legal, standardise, update_value_scale
 from ludus.algorithms.teacher import LOG_RATIO
 from ludus.data.batch import Batch
-from ludus.models.policy import Policy
+from ludus.models.policy import Policy, Unrolled
 
 
 def discounts(elapsed: Tensor, over: Tensor, gamma: float, dtype: torch.dtype) -> Tensor:
@@ -47,6 +48,21 @@ def gae(
 def td_lambda(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float) -> Tensor:
     """Value targets: the mixture of n-step returns given by `lambda_`."""
     return value_T1B[:-1] + gae(reward_TB, value_T1B, discount_TB, follows_TB, lambda_)
+
+
+@torch.no_grad()
+def expected_sarsa(
+    reward_TB: Tensor,
+    value_T1B: Tensor,
+    taken_T1B: Tensor,
+    discount_TB: Tensor,
+    follows_TB: Tensor,
+    lambda_: float | Tensor,
+) -> Tensor:
+    """Targets of the values of the actions taken: the mixture of n-step returns given by `lambda_`, each with the
+    expectation over the actions that may follow (`value`) in place of the action that followed (`taken`)."""
+    error_TB = reward_TB + discount_TB * value_T1B[1:] - taken_T1B[:-1]
+    return taken_T1B[:-1] + sum_backwards(error_TB, lambda_ * discount_TB * follows_TB)
 
 
 @torch.no_grad()
@@ -117,3 +133,56 @@ def advantage_columns(
     if normalise:
         advantage = standardise(advantage, batch.valid, batch.over_ranks)
     return {"advantage": advantage, "target": target}
+
+
+MOST_CORRECTION = 20.0
+"""Largest weight of the correction of an action's value: 1 / its probability, for options that are not very rare."""
+
+
+@torch.no_grad()
+def action_value_columns(policy: Policy, batch: Batch, *, gamma: float, lambda_: float) -> dict[str, Tensor]:
+    """`advantages` of all options, the `target` of the action taken by expected SARSA(lambda), and `last.HEAD`, the
+    log-probabilities. All are of the live weights, in one pass: the expectation of action values is that of the policy
+    that they are weighed with. The critic's values are a baseline: that of the action taken is corrected by its target
+    over its probability, so that with `lambda_` 1 the advantages have no bias however wrong the critic is."""
+
+    def read(unrolled: Unrolled) -> dict[str, Tensor]:
+        last = {f"last.{head}": log_p for head, log_p in unrolled.log_probs.items()}
+        return {"value": unrolled.value, "values": _action_values(unrolled), **last}
+
+    # Every row, because the row after the last decision is the bootstrap.
+    columns = evaluate_rows(policy, batch, torch.ones_like(batch.valid), read)
+    value, values = columns.pop("value"), columns.pop("values")
+    (head,) = policy.kind.action.heads
+    legal = is_legal(columns[f"last.{head}"])
+    taken = _taken(values, batch)
+    discount_TB = discounts(batch.elapsed[:-1], batch.over[:-1], gamma, value.dtype)
+    decay = lambda_ if batch.idle is None else torch.where(batch.idle[:-1], 1.0, lambda_)
+    target = taken.clone()
+    target[:-1] = expected_sarsa(batch.reward[:-1], value, taken, discount_TB, batch.follows[:-1], decay)
+    weight = (-batch.log_prob.squeeze(-1)).exp().clamp(max=MOST_CORRECTION)
+    correction = torch.zeros_like(values).scatter(-1, _chosen(values, batch), (weight * (target - taken)).unsqueeze(-1))
+    advantages = torch.where(legal, values - value.unsqueeze(-1) + correction, 0.0)
+    return {"advantages": advantages, "target": target, **columns}
+
+
+def taken_values(unrolled: Unrolled, batch: Batch) -> Tensor:
+    """The critic's values of the actions taken."""
+    return _taken(_action_values(unrolled), batch)
+
+
+def _action_values(unrolled: Unrolled) -> Tensor:
+    if unrolled.action_values is None:
+        raise ValueError("algorithm.all_actions needs a critic that tells action values: set model.action_values=true")
+    return unrolled.action_values
+
+
+def _taken(values: Tensor, batch: Batch) -> Tensor:
+    return values.gather(-1, _chosen(values, batch)).squeeze(-1)
+
+
+def _chosen(values: Tensor, batch: Batch) -> Tensor:
+    """[..., 1]: the options taken. Rows that are no decision may hold any number."""
+    action: Tensor
+    (action,) = batch.action.values()
+    return action.long().clamp(0, values.shape[-1] - 1).unsqueeze(-1)

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ludus.data.specs import CRITIC_PREFIX
 from ludus.data.trees import IntArray, Tree
 
 CHANCE = -1
@@ -38,7 +39,8 @@ class TreeState(Protocol):
         """A key of all that the seat to move knows; equal keys mean indistinguishable histories."""
 
     def observation(self) -> Tree:
-        """The observation of the seat to move, as in the game's `TableView` (one row, no leading axes)."""
+        """The observation of the seat to move, as in the game's `TableView` (one row, no leading axes). Arrays for
+        critics alone, `critic.NAME`, may differ between histories of one information state."""
 
 
 Probs = NDArray[np.float64]  # [infostates, actions]: a behavioural policy of all seats
@@ -71,6 +73,7 @@ class FlatTree:
     infostate_parent: IntArray  # [infostates]: the sequence of its seat that leads to it
     infostate_depth: IntArray  # [infostates]: number of earlier decisions of its seat
     observations: Tree  # per information state: the observation of its seat
+    critic_observations: Tree  # per node: what only the critic of the seat to move sees, `critic.NAME`
     legal: NDArray[np.bool_]  # [infostates, actions]
 
     @classmethod
@@ -99,6 +102,7 @@ class FlatTree:
                 name: np.stack([observation[name] for observation in walk.observations])
                 for name in walk.observations[0]
             },
+            critic_observations=walk.critic_observations(),
             legal=legal,
         )
 
@@ -130,6 +134,31 @@ class FlatTree:
             policy[rows, (values >= highest[:, None] - TIE).argmax(axis=1)] = 1.0
             np.add.at(worth, self.infostate_parent[rows], highest)
         return float(worth[-1]), policy
+
+    def action_values(self, probs: Probs) -> Probs:
+        """[infostates, actions]: expected return of the seat to move for each action, if all follow `probs` before and
+        after it; 0 in states that the others never lead to."""
+        plan = np.append(self.plan(self._checked(probs)).ravel(), 1.0)
+        nodes = np.flatnonzero(self.seat >= 0)
+        found = np.zeros(self.legal.shape)
+        for seat in range(self.num_seats):
+            worth = np.bincount(
+                self._leaf_sequence[seat],
+                self._leaf_reach(probs, without=seat) * self._leaf_returns[:, seat],
+                self.legal.size + 1,
+            )
+            action_values = worth[:-1].reshape(self.legal.shape)
+            for rows in self._layers[seat]:  # from its last decisions to its first
+                np.add.at(worth, self.infostate_parent[rows], (action_values[rows] * probs[rows]).sum(axis=1))
+            own = nodes[self.seat[nodes] == seat]
+            reach = self._reach_of_chance[own]
+            for other in range(self.num_seats):
+                if other != seat:
+                    reach = reach * plan[self.sequence[own, other]]
+            total = np.bincount(self.infostate[own], reach, len(self.legal))[:, None]
+            rows = self.infostate_seat == seat
+            np.divide(action_values, total, out=found, where=rows[:, None] & (total > 0.0))
+        return found
 
     def nash_conv(self, probs: Probs) -> float:
         """The sum of what each seat could gain by deviating alone; 0 at a Nash equilibrium."""
@@ -177,13 +206,18 @@ class FlatTree:
         return np.ascontiguousarray(self.sequence[self._leaves].T)
 
     @cached_property
-    def _leaf_chance(self) -> NDArray[np.float64]:
-        """[leaves]: probability of all chance outcomes on the path."""
+    def _reach_of_chance(self) -> NDArray[np.float64]:
+        """[nodes]: probability of all chance outcomes on the path."""
         reach = self.chance.copy()
         for depth in range(1, int(self.depth[-1]) + 1):
             nodes = np.flatnonzero(self.depth == depth)
             reach[nodes] *= reach[self.parent[nodes]]
-        return reach[self._leaves]
+        return reach
+
+    @cached_property
+    def _leaf_chance(self) -> NDArray[np.float64]:
+        """[leaves]: probability of all chance outcomes on the path."""
+        return self._reach_of_chance[self._leaves]
 
     @cached_property
     def _rows_by_depth(self) -> tuple[IntArray, ...]:
@@ -230,13 +264,14 @@ class _Walk:
         self.infostate: list[int] = []
         self.infostates: dict[tuple[int, Hashable], int] = {}
         self.observations: list[Tree] = []
+        self._critic: dict[int, Tree] = {}
         self._actions: list[tuple[int, ...]] = []
         self._returns: dict[int, tuple[float, ...]] = {}
         states = [root]
         for node, state in enumerate(states):  # grows while it runs
             seat = state.seat()
             self.seat.append(seat)
-            self.infostate.append(self._see(seat, state) if seat >= 0 else -1)
+            self.infostate.append(self._see(seat, state, node) if seat >= 0 else -1)
             if seat == OVER:
                 self._returns[node] = tuple(state.returns())
                 continue
@@ -250,17 +285,31 @@ class _Walk:
             if most_nodes is not None and len(states) > most_nodes:
                 raise LargeTreeError(f"the game tree has more than {most_nodes:,} nodes")
 
-    def _see(self, seat: int, state: TreeState) -> int:
+    def _see(self, seat: int, state: TreeState, node: int) -> int:
         """The number of the information state; a new one is recorded."""
         key = state.information_state()
         number = self.infostates.setdefault((seat, key), len(self.infostates))
         actions = tuple(state.legal_actions())
-        if number == len(self._actions):
+        is_new = number == len(self._actions)
+        if is_new or self._critic:
+            observation = state.observation()
+            if hidden := {name: array for name, array in observation.items() if name.startswith(CRITIC_PREFIX)}:
+                self._critic[node] = hidden
+        if is_new:
             self._actions.append(actions)
-            self.observations.append(state.observation())
+            self.observations.append({name: array for name, array in observation.items() if name not in hidden})
         elif self._actions[number] != actions:
             raise ValueError(f"seat {seat} may do {self._actions[number]} or {actions} at information state {key!r}")
         return number
+
+    def critic_observations(self) -> Tree:
+        """[nodes, ...]: zeros where no seat moves."""
+        shapes = next(iter(self._critic.values()), {})
+        found = {name: np.zeros((len(self.seat), *array.shape), array.dtype) for name, array in shapes.items()}
+        for node, hidden in self._critic.items():
+            for name, array in hidden.items():
+                found[name][node] = array
+        return found
 
     def legal(self) -> NDArray[np.bool_]:
         legal = np.zeros((len(self._actions), 1 + max(map(max, self._actions))), np.bool_)

@@ -217,6 +217,11 @@ class SeatKind:
                     "which is not an Entities part of its observation"
                 )
 
+    @property
+    def is_one_choice(self) -> bool:
+        """Whether an action is one `Choice` and nothing else."""
+        return [type(head) for head in self.action.heads.values()] == [Choice]
+
     def num_options(self, head: str) -> int:
         """The number of options that the head's mask covers."""
         spec = self.action.heads[head]

@@ -72,8 +72,11 @@ class TreeBatch(ArrayTables):
         playing = np.flatnonzero(seats >= 0)
         rows = (self._first_row + seats).take(playing)
         infostates = tree.infostate.take(nodes.take(playing))
+        shown = {name: array.take(infostates, axis=0) for name, array in tree.observations.items()}
+        for name, array in tree.critic_observations.items():
+            shown[name] = array.take(nodes.take(playing), axis=0)
         for name, array in view.observation[0].items():
-            array.reshape(-1, *array.shape[2:])[rows] = tree.observations[name].take(infostates, axis=0)
+            array.reshape(-1, *array.shape[2:])[rows] = shown[name]
 
     def tree_state(self, table: int) -> TreeState:
         path: list[int] = []

@@ -57,10 +57,10 @@ class Decisions:
             columns["value"] = value
         return columns
 
-    def unrolled(self, values: Tensor, leading: tuple[int, ...]) -> Unrolled:
-        """The result of `Policy.unroll`, reshaped from flat rows to the `leading` axes of the batch. `values`: of the
-        main reward and of the further ones, in the last axis."""
-        value, further = values[..., 0], values[..., 1:]
+    def unrolled(self, values: Tensor, leading: tuple[int, ...], *, rewards: int = 0) -> Unrolled:
+        """The result of `Policy.unroll`, reshaped from flat rows to the `leading` axes of the batch. `values`, in the
+        last axis: of the main reward, of the further `rewards`, and how much better each option of the only head is."""
+        value, further, better = values[..., 0], values[..., 1 : 1 + rewards], values[..., 1 + rewards :]
         always = torch.ones_like(value, dtype=torch.bool)
         in_use = [always if used is None else used for used in self.in_use.values()]
         log_prob, entropy, log_probs = [], [], {}
@@ -77,7 +77,18 @@ class Decisions:
             log_probs=log_probs,
             in_use=torch.stack(in_use, -1).reshape(*leading, -1),
             values=further.reshape(*leading, -1) if further.shape[-1] else None,
+            action_values=_action_values(value, better, self.by_head).reshape(*leading, -1)
+            if better.shape[-1]
+            else None,
         )
+
+
+def _action_values(value: Tensor, better: Tensor, by_head: Mapping[str, Decision]) -> Tensor:
+    """[..., options], centred so that their expectation under the policy is `value`."""
+    (decision,) = by_head.values()
+    assert decision.log_probs is not None
+    probs = decision.log_probs.detach().exp()
+    return value.unsqueeze(-1) + better - (probs * better).sum(-1, keepdim=True)
 
 
 def acted_of(arrays: Tree) -> Acted:

@@ -42,7 +42,8 @@ class Heads(Protocol):
 
 
 class Values(Protocol):
-    """A module for the values of the main reward and of the further ones, [..., 1 + further]."""
+    """A module for the values of the main reward and of the further ones, [..., 1 + further], and, if it tells action
+    values, how much better each option is, [..., 1 + further + options]."""
 
     @property
     def array_names(self) -> tuple[str, ...]:
@@ -52,7 +53,7 @@ class Values(Protocol):
 
 
 class Critic(nn.Module):
-    """Values of the main reward and of `further` ones, from the actor's features or its own encoder (or both)."""
+    """Values of the main reward and of `further` columns, from the actor's features or its own encoder (or both)."""
 
     def __init__(self, encoder: Encoder | None, trunk: MLP, *, reads_features: bool, further: int = 0) -> None:
         super().__init__()
@@ -177,7 +178,7 @@ class NetworkPolicy(nn.Module):
         given = (rows(batch.observation), rows(batch.legal), state, recorded, share(batch.first))
         decisions, values, _ = self.forward(*given)
         assert values is not None
-        return decisions.unrolled(values, leading)
+        return decisions.unrolled(values, leading, rewards=len(self.kind.rewards))
 
     def _values(self, observation: Observation, features: Tensor) -> Tensor:
         """The values of the main reward and of the further ones."""
@@ -278,6 +279,9 @@ class ActorCritic(SeededModel):
     """The critic also reads the critic-only parts of the observation."""
     value_normalisation: bool = False
     """The critic predicts in units of the running deviation of its targets."""
+    action_values: bool = False
+    """The critic also tells a value for every option, which `MagnetPolicyGradient.all_actions` needs. For actions of
+    one `Choice`."""
     channels: tuple[int, ...] = (32, 32)
     """Output channels of the 3x3 convolutions over planes."""
     entity_size: int = 64
@@ -289,10 +293,16 @@ class ActorCritic(SeededModel):
         check_sizes(self)
         if self.central_critic and not self.separate_critic:
             raise ValueError("central_critic needs separate_critic: a shared trunk must not see critic-only parts")
+        if self.action_values and self.value_normalisation:
+            raise ValueError("action_values are in units of reward: turn off value_normalisation")
 
     def check(self, kind: SeatKind) -> None:
         if self.central_critic and not kind.observation.critic:
             raise ValueError(nothing_for_critics(kind))
+        if self.action_values and not kind.is_one_choice:
+            raise ValueError(
+                f"action_values need an action of one Choice; kind {kind.name!r} has {', '.join(kind.action.heads)}"
+            )
 
     def _build(self, kind: SeatKind) -> NetworkPolicy:
         sizes = encoder_sizes(self)
@@ -312,13 +322,16 @@ class ActorCritic(SeededModel):
         )
 
     def _critic(self, kind: SeatKind, sizes: EncoderSizes, feature_size: int) -> Critic:
+        further = len(kind.rewards)
+        if self.action_values:
+            further += sum(map(kind.num_options, kind.action.heads))
         if not self.separate_critic:
             trunk = MLP(feature_size, (), self.activation)
-            return Critic(None, trunk, reads_features=True, further=len(kind.rewards))
+            return Critic(None, trunk, reads_features=True, further=further)
         parts = dict(kind.observation.parts)
         if self.central_critic:
             parts |= {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
         encoder = Encoder(parts, sizes)
         in_size = encoder.size + (feature_size if self.memory else 0)
         trunk = MLP(in_size, self.hidden, self.activation)
-        return Critic(encoder, trunk, reads_features=bool(self.memory), further=len(kind.rewards))
+        return Critic(encoder, trunk, reads_features=bool(self.memory), further=further)

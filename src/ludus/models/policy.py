@@ -52,6 +52,9 @@ class Unrolled:
     """[..., heads] bool."""
     values: Tensor | None = None
     """[..., names]: values of the further rewards, if the kind of seat has any."""
+    action_values: Tensor | None = None
+    """[..., options]: values of the options of the only head, if the critic tells them; those of illegal ones mean
+    nothing. Their expectation under the policy is `value`."""
 
 
 class Policy(Protocol):

@@ -254,14 +254,17 @@ class ExactGame:
         if policy.state_arrays:
             raise ValueError("exact exploitability needs a policy without memory: it asks about each state by itself")
         (head,) = policy.kind.action.heads
-        num = len(self.tree.legal)
+        tree = self.tree
+        num = len(tree.legal)
         rows = torch.zeros(num)
         batch = Batch(
             observation={
-                name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in self.tree.observations.items()
+                **{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tree.observations.items()},
+                # What critics see differs between the histories of an information state, and no value is asked for.
+                **{name: torch.zeros(num, *array.shape[1:]) for name, array in tree.critic_observations.items()},
             },
-            legal={head: torch.from_numpy(self.tree.legal)},
-            action={head: torch.from_numpy(self.tree.legal.argmax(1).astype(np.int32))},
+            legal={head: torch.from_numpy(tree.legal)},
+            action={head: torch.from_numpy(tree.legal.argmax(1).astype(np.int32))},
             log_prob=rows[:, None],
             value=rows,
             reward=rows,
@@ -275,7 +278,7 @@ class ExactGame:
         )
         with torch.no_grad():
             probs = policy.unroll(batch).log_probs[head].double().exp().numpy()
-        probs = np.where(self.tree.legal, probs, 0.0)
+        probs = np.where(tree.legal, probs, 0.0)
         return np.asarray(probs / probs.sum(1, keepdims=True))
 
     def nash_conv(self, probs: Probs) -> float:

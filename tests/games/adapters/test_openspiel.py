@@ -17,7 +17,8 @@ from ludus.data.specs import Planes, Vector
 from ludus.games.adapters.openspiel import OpenSpiel, OpenSpielTables
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
-from ludus.games.game import HasTrees, allocate_actions
+from ludus.games.game import GameBatch, HasTrees, allocate_actions
+from ludus.games.tree_batch import TreeBatch
 
 TURNS = [
     "connect_four",
@@ -84,12 +85,12 @@ def test_exact_values_agree_with_openspiel(name: str, exploitability: float | No
         assert tree.exploitability(tree.uniform()) == pytest.approx(exploitability, abs=1e-6)
 
 
-def play(batch: OpenSpielTables, seed: int) -> Any:
+def play(batch: GameBatch, seed: int) -> Any:
     """One random episode at every table; returns the first decision's observation."""
     rng = np.random.default_rng(seed)
     seeds = rng.integers(0, 2**63, batch.num_tables).astype(np.uint64)
     batch.reset(np.arange(batch.num_tables), seeds)
-    (first,) = (array.copy() for array in batch.view.observation[0].values())
+    first = next(iter(batch.view.observation[0].values())).copy()
     while not (batch.view.over | batch.view.truncated).all():
         actions, mask = allocate_actions(batch.spec, batch.num_tables), batch.view.legal[0]["move"]
         actions[0]["move"][:] = (rng.random(mask.shape) * mask).argmax(-1)
@@ -126,6 +127,34 @@ def test_critics_see_what_all_seats_see_also_at_a_truncation_and_in_trees() -> N
     assert root is not None
     dealt = root.child(0).child(2).observation()
     assert dealt["critic.state"].reshape(2, -1)[:, 2:5].argmax(-1).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("name", ["kuhn_poker", "liars_dice(dice_sides=2)", "goofspiel(num_cards=3,imp_info=True)"])
+def test_tables_from_the_tree_keep_the_promises_of_a_game(name: str) -> None:
+    source = OpenSpiel(name=name, from_tree=True, critic_state=True)
+    report = check_game(source, episodes=6, tables=3, bot_seconds=0.01)
+    assert report.ok, str(report)
+    batch = source.tables(2_000)
+    assert isinstance(batch, TreeBatch)
+    play(batch, 1)
+    tree = FlatTree.build(source.tree())
+    error = batch.view.score.std(axis=0) / 2_000**0.5
+    value = random_score(OpenSpiel(name=name), 2_000)
+    assert np.abs(batch.view.score.mean(axis=0) - value).max() < 6 * error.max()
+    assert len(source.tables(1).view.observation[0]["critic.state"][0, 0]) == 2 * len(
+        tree.observations["information"][0]
+    )
+
+
+def random_score(source: OpenSpiel, tables: int) -> Any:
+    batch = source.tables(tables)
+    play(batch, 2)
+    return batch.view.score.mean(axis=0)
+
+
+def test_a_tree_that_is_too_large_for_tables_says_so() -> None:
+    with pytest.raises(ValueError, match="from_tree: leduc_poker has no game tree of at most 100 histories"):
+        OpenSpiel(name="leduc_poker", from_tree=True, largest_tree=100).tables(1)
 
 
 def test_critics_of_a_game_without_secrets_have_nothing_more_to_see() -> None:

@@ -3,6 +3,8 @@ import pytest
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.goofspiel import Goofspiel
 from ludus.games.builtin.hills import Hills
+from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.builtin.leduc import Leduc
 from ludus.games.builtin.siege import Siege
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.check import check_game
@@ -20,6 +22,8 @@ from ludus.games.game import GameSource
         Siege(),
         Goofspiel(),
         Goofspiel(num_cards=3),
+        Kuhn(seats=3, critic_state=True),
+        Leduc(critic_state=True),
     ],
     ids=repr,
 )

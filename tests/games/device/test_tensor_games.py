@@ -32,6 +32,7 @@ GAMES: list[tuple[str, dict[str, Any]]] = [
     ("kuhn", {}),
     ("kuhn", {"seats": 3}),
     ("leduc", {}),
+    ("leduc", {"critic_state": True}),
     ("rock_paper_scissors", {"rounds": 3}),
     ("blotto", {}),
     ("goofspiel", {}),

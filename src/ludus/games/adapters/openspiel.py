@@ -23,6 +23,7 @@ from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.search import SearchBot
 from ludus.games.seat_rows import nearest
 from ludus.games.tables import ArrayTables
+from ludus.games.tree_batch import TreeBatch
 
 MOST_ACTIONS = 2**15
 MOST_NUMBERS = 2**20
@@ -58,17 +59,21 @@ class OpenSpiel:
     information."""
     largest_tree: int = 300_000
     """Most histories of a game tree that is offered for exact computations."""
+    from_tree: bool = False
+    """Step tables by look-up in the game tree, which is built once in every process: many times faster. Seats that move
+    at the same time then do so one after the other, without seeing the choices of the others."""
 
     @cached_property
     def spec(self) -> GameSpec:
         game, kind = self._game, self._game.get_type()
         limits = [limit for limit in (self.max_length, int(game.max_game_length())) if limit is not None]
+        in_turn = self.from_tree and kind.dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
         return GameSpec.symmetric(
             name=self.name,
             num_seats=game.num_players(),
             observation=self._seen.spec,
             action=ActionSpec(heads={"move": Choice(num=game.num_distinct_actions())}),
-            max_length=min(limits),
+            max_length=min(limits) * (game.num_players() if in_turn else 1),
             teams=self._teams(),
             zero_sum=kind.utility == pyspiel.GameType.Utility.ZERO_SUM,
             hidden_information=kind.information != pyspiel.GameType.Information.PERFECT_INFORMATION,
@@ -76,6 +81,12 @@ class OpenSpiel:
         )
 
     def tables(self, num_tables: int) -> GameBatch:
+        if self.from_tree:
+            if self.tree() is None:
+                raise ValueError(
+                    f"from_tree: {self.name} has no game tree of at most {self.largest_tree:,} histories (largest_tree)"
+                )
+            return TreeBatch(self.spec, self._root, num_tables)
         return OpenSpielTables(self.spec, self._seen, num_tables, searchable=self._has_trees)
 
     def bots(self) -> Mapping[str, Bot]:
@@ -91,7 +102,8 @@ class OpenSpiel:
     @property
     def _has_trees(self) -> bool:
         """Trees do not represent episodes that are cut off."""
-        return self._seen.has_trees and self.spec.max_length == self._game.max_game_length()
+        length = self._game.max_game_length()
+        return self._seen.has_trees and (self.max_length is None or self.max_length >= length)
 
     @cached_property
     def _is_small(self) -> bool:
@@ -109,7 +121,7 @@ class OpenSpiel:
                 waiting += [state.child(action) for action in state.legal_actions()]
         return True
 
-    @property
+    @cached_property
     def _root(self) -> OpenSpielState:
         return OpenSpielState(self._seen, self._game.new_initial_state())
 

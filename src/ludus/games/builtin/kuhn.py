@@ -28,6 +28,8 @@ class Kuhn:
 
     TENSOR_TWIN: ClassVar[str] = "ludus.games.device.tree_game:TensorTree.of"
     seats: int = 2
+    critic_state: bool = False
+    """Show critics (`model.central_critic`) all cards."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.seats <= 4:
@@ -38,7 +40,10 @@ class Kuhn:
         return GameSpec.symmetric(
             name="kuhn",
             num_seats=self.seats,
-            observation=ObservationSpec(parts={"information": Vector(size=_information_size(self.seats))}),
+            observation=ObservationSpec(
+                parts={"information": Vector(size=_information_size(self.seats))},
+                critic={"cards": Vector(size=self.seats * (self.seats + 1))} if self.critic_state else {},
+            ),
             action=ActionSpec(heads={"move": Choice(num=2)}),
             max_length=2 * self.seats - 1,
             hidden_information=True,
@@ -55,7 +60,7 @@ class Kuhn:
         return bots
 
     def tree(self) -> KuhnState:
-        return KuhnState(self.seats)
+        return KuhnState(self.seats, critic_state=self.critic_state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class KuhnState:
     seats: int
     cards: tuple[int, ...] = ()
     moves: tuple[int, ...] = ()
+    critic_state: bool = False
 
     def seat(self) -> int:
         if len(self.cards) < self.seats:
@@ -102,7 +108,12 @@ class KuhnState:
         information[self.seats + self.cards[seat]] = 1.0
         for turn, move in enumerate(self.moves):
             information[2 * self.seats + 1 + 2 * turn + move] = 1.0
-        return {"information": information}
+        if not self.critic_state:
+            return {"information": information}
+        return {
+            "information": information,
+            "critic.cards": np.eye(self.seats + 1, dtype=np.float32)[list(self.cards)].ravel(),
+        }
 
 
 def _information_size(seats: int) -> int:

@@ -33,13 +33,18 @@ class Leduc:
     """Ante 1, raises of 2 and then 4, at most two per round; a pair wins, else the higher card."""
 
     TENSOR_TWIN: ClassVar[str] = "ludus.games.device.tree_game:TensorTree.of"
+    critic_state: bool = False
+    """Show critics (`model.central_critic`) the private cards of both seats."""
 
     @cached_property
     def spec(self) -> GameSpec:
         return GameSpec.symmetric(
             name="leduc",
             num_seats=2,
-            observation=ObservationSpec(parts={"information": Vector(size=INFORMATION_SIZE)}),
+            observation=ObservationSpec(
+                parts={"information": Vector(size=INFORMATION_SIZE)},
+                critic={"cards": Vector(size=2 * NUM_CARDS)} if self.critic_state else {},
+            ),
             action=ActionSpec(heads={"move": Choice(num=3)}),
             max_length=2 * MAX_MOVES,
             hidden_information=True,
@@ -53,7 +58,7 @@ class Leduc:
         return {"random": RandomBot(), "rules": LeducRules()}
 
     def tree(self) -> LeducState:
-        return LeducState()
+        return LeducState(critic_state=self.critic_state)
 
 
 def rank(card: int) -> int:
@@ -67,6 +72,7 @@ class LeducState:
 
     cards: tuple[int, ...] = ()
     rounds: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    critic_state: bool = False
 
     def seat(self) -> int:
         if len(self.cards) < 2:
@@ -136,7 +142,10 @@ class LeducState:
         for number, moves in enumerate(self.rounds):
             for turn, move in enumerate(moves):
                 information[_MOVES + 2 * (number * MAX_MOVES + turn) + move - CALL] = 1.0
-        return {"information": information}
+        if not self.critic_state:
+            return {"information": information}
+        private = np.eye(NUM_CARDS, dtype=np.float32)[list(self.cards[:2])]
+        return {"information": information, "critic.cards": private.ravel()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,8 +43,10 @@ class TensorTree(TensorTwin):
         return self._at("to_act", state["node"])
 
     def observe(self, state: TensorState, seats: Tensor) -> dict[str, Tensor]:
-        numbers = self._at("infostate", state["node"])
-        return {name: self._at(f"observation.{name}", numbers) for name in self._flat.observations}
+        nodes, tree = state["node"], self._flat
+        numbers = self._at("infostate", nodes)
+        seen = {name: self._at(f"observation.{name}", numbers) for name in tree.observations}
+        return seen | {name: self._at(f"observation.{name}", nodes) for name in tree.critic_observations}
 
     def legal(self, state: TensorState, seats: Tensor) -> Tensor:
         return self._at("legal", self._at("infostate", state["node"]))
@@ -100,4 +102,5 @@ class TensorTree(TensorTwin):
             "edges": np.append(moves.edges, np.inf),
             "outcomes": np.append(moves.outcomes, 0).astype(np.int32),
         }
-        return arrays | {f"observation.{name}": array for name, array in tree.observations.items()}
+        shown = {**tree.observations, **tree.critic_observations}
+        return arrays | {f"observation.{name}": array for name, array in shown.items()}

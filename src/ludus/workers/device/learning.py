@@ -404,7 +404,9 @@ class Learning:
         first = _unflattened(columns["first"], 1, (length, -1)) if self._whole else None
         with self._rollout.precise(), DeferredChecks(collect=False):
             decisions, values, _ = functional_call(self._single, self._split_weights(), (*given, first))
-        unrolled = decisions.unrolled(values.float(), (*columns["valid"].shape,))
+        unrolled = decisions.unrolled(
+            values.float(), (*columns["valid"].shape,), rewards=len(self._single.kind.rewards)
+        )
         by_player = {**columns, **{f"observation.{name}": tensor for name, tensor in seen[0].items()}}
         by_player |= {f"legal.{name}": tensor for name, tensor in seen[1].items()}
         totals, measured = [], []
@@ -467,4 +469,5 @@ def _mapped(unrolled: Unrolled, function: Callable[[Tensor], Tensor]) -> Unrolle
         log_probs={head: function(log_probs) for head, log_probs in unrolled.log_probs.items()},
         in_use=function(unrolled.in_use),
         values=None if unrolled.values is None else function(unrolled.values),
+        action_values=None if unrolled.action_values is None else function(unrolled.action_values),
     )

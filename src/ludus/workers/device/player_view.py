@@ -49,7 +49,7 @@ class PlayerView:
         given = (rows(batch.observation), rows(batch.legal), batch.state, Recorded(rows(batch.action), batch.valid))
         with self._precise(), DeferredChecks(collect=False):
             decisions, values, _ = functional_call(self._policy, self._weights, (*given, batch.first))
-        unrolled: Unrolled = decisions.unrolled(values.float(), leading)
+        unrolled: Unrolled = decisions.unrolled(values.float(), leading, rewards=len(self._policy.kind.rewards))
         return unrolled
 
 
@@ -63,6 +63,7 @@ def reads_rows(algorithm: Algorithm) -> bool:
 def _joined(parts: Sequence[Unrolled], axis: int) -> Unrolled:
     """Parts of a batch of trajectories as one."""
     values = [part.values for part in parts if part.values is not None]
+    action_values = [part.action_values for part in parts if part.action_values is not None]
     return Unrolled(
         log_prob=torch.cat([part.log_prob for part in parts], axis),
         entropy=torch.cat([part.entropy for part in parts], axis),
@@ -70,4 +71,5 @@ def _joined(parts: Sequence[Unrolled], axis: int) -> Unrolled:
         log_probs={head: torch.cat([part.log_probs[head] for part in parts], axis) for head in parts[0].log_probs},
         in_use=torch.cat([part.in_use for part in parts], axis),
         values=torch.cat(values, axis) if values else None,
+        action_values=torch.cat(action_values, axis) if action_values else None,
     )

@@ -1,0 +1,33 @@
+"""Liar's dice of OpenSpiel (one die of six faces each) by self-play with an annealed uniform magnet."""
+
+from __future__ import annotations
+
+from ludus import ActorConfig, ActorCritic, EvaluationConfig, Experiment, Exponential, LearnerConfig, Linear
+from ludus.algorithms import MagnetPolicyGradient
+from ludus.games import resolve
+from ludus.league import BySteps, LeagueRules, Role, SelfPlay
+
+
+def experiment() -> Experiment:
+    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=1_000_000), snapshot_weights="average")
+    return Experiment(
+        name="liars_dice",
+        game=resolve("openspiel:liars_dice", critic_state=True, from_tree=True),
+        budget=4_000_000,
+        model=ActorCritic(hidden=(128, 128), activation="relu", central_critic=True, action_values=True),
+        algorithm=MagnetPolicyGradient(
+            magnet_weight=Exponential(start=0.3, end=0.03), step_weight=5.0, all_actions=True
+        ),
+        actor=ActorConfig(num_tables=256, matches=2, episodes_per_table=32, unroll_length=8),
+        learner=LearnerConfig(
+            batch_size=4_096,
+            minibatch_size=512,
+            epochs=2,
+            learning_rate=Linear(start=3e-3, end=3e-5),
+            max_gradient_norm=5.0,
+            average_decay=0.99,
+        ),
+        league=LeagueRules(roles={"main": main}, bots=("random",)),
+        evaluation=EvaluationConfig(opponents=("random",), episodes=4_096),
+        checkpoint_every=2_000_000,
+    )
