@@ -1,6 +1,6 @@
 """How strong the recipes' agents are: trains each on seeds that were not used for tuning, measures, writes a report.
 
-python benchmarks/strength.py connect_four               three seeds, one after the other, as the recipe is
+python benchmarks/strength.py connect_four               three seeds, one after the other
 python benchmarks/strength.py connect_four --seeds 101   one of them
 python benchmarks/strength.py hidden --seeds 100 101 102  all games of hidden information: exact NashConv
 python benchmarks/strength.py connect_four --set budget=1000000 --folder /tmp/short    other settings: a look, no report
@@ -26,6 +26,7 @@ from _report import parser, write
 
 SEEDS = (101, 102, 103)
 """Settings were chosen on seeds below 100."""
+GAMES = 400
 FOLDER = Path(__file__).parent.parent / ".strength"
 
 
@@ -34,12 +35,12 @@ class Strength:
     """One row of the results."""
 
     recipe: str
-    measure: Callable[[Path], dict[str, float]]
-    """Figures of a finished run, by name."""
+    measure: Callable[[Path, int], dict[str, float]]
+    """Figures of a finished run, by name; from so many games against each opponent."""
     peer: str
     """The number of others that it stands beside, with its source."""
     settings: tuple[str, ...] = ()
-    """Changes of the recipe, PATH=VALUE, for games that have no recipe of their own."""
+    """What is changed in the recipe, as PATH=VALUE."""
     percent: bool = True
     """The figures are shares; otherwise plain numbers."""
     runtime: str = "auto"
@@ -50,9 +51,9 @@ def ludus(*arguments: str) -> str:
     return subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def by_yardstick(run: Path) -> dict[str, float]:
+def by_yardstick(run: Path, games: int) -> dict[str, float]:
     """Averaged weights, most probable moves."""
-    shown = ludus("eval", str(run), "main", "--yardstick", "--greedy", "-n", "400", "--json")
+    shown = ludus("eval", str(run), "main", "--yardstick", "--greedy", "-n", str(games), "--json")
     figures: dict[str, float] = {}
     for row in map(json.loads, shown.splitlines()):
         if "win_rate" in row:
@@ -65,8 +66,8 @@ def by_yardstick(run: Path) -> dict[str, float]:
     return figures
 
 
-def by_nash_conv(run: Path) -> dict[str, float]:
-    """The sum over the seats of what a best response gains, computed from the game tree."""
+def by_nash_conv(run: Path, games: int) -> dict[str, float]:
+    """The sum over the seats of what a best response gains, computed from the game tree: no game is played."""
     return {
         f"NashConv, {weights} weights": json.loads(ludus("exploit", str(run), "main", "--weights", weights, "--json"))[
             "exact"
@@ -79,6 +80,7 @@ HIDDEN = ("kuhn", "leduc", "liars_dice", "goofspiel_4", "goofspiel_5")
 STRENGTHS = {
     "connect_four": Strength(
         recipe="connect_four",
+        settings=("budget=50000000", "league.roles.main.promotion.every=5000000"),  # half an hour on two idle cores
         measure=by_yardstick,
         peer="AlphaZero.jl, network alone: 92 % against MCTS-1000 (tutorial of jonathan-laurent/AlphaZero.jl; 15 "
         "iterations of 1 to 2 hours on an RTX 2070)",
@@ -114,7 +116,7 @@ STRENGTHS = {
 }
 
 
-def one_seed(name: str, seed: int, settings: Sequence[str], folder: Path) -> dict[str, Any]:
+def one_seed(name: str, seed: int, settings: Sequence[str], games: int, folder: Path) -> dict[str, Any]:
     """Train and measure, or read what was measured before."""
     path, run = folder / f"{name}-{seed}.json", folder / f"{name}-{seed}"
     if path.exists():
@@ -130,7 +132,7 @@ def one_seed(name: str, seed: int, settings: Sequence[str], folder: Path) -> dic
     spent = {"seconds": time.monotonic() - begun, "cpu_seconds": _cpu_of_children() - cpu}
     players = json.loads(ludus("league", str(run), "--json"))["players"]
     facts = {"seed": seed, "settings": list(settings), "resumed": begin[-1] == "--resume"}
-    measured = facts | spent | {"decisions": players[0]["decisions"], "figures": strength.measure(run)}
+    measured = facts | spent | {"decisions": players[0]["decisions"], "figures": strength.measure(run, games)}
     path.write_text(json.dumps(measured, indent=1) + "\n")
     return measured
 
@@ -142,8 +144,8 @@ def _cpu_of_children() -> float:
 
 def row(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[str]:
     """Mean and standard deviation over the seeds."""
-    figures = []
-    percent = STRENGTHS[name].percent
+    strength, figures = STRENGTHS[name], []
+    percent = strength.percent
     factor, form, unit = (100, ".1f", " %") if percent else (1, ".4f", "")
     for figure in seeds[0]["figures"]:
         values = [factor * seed["figures"][figure] for seed in seeds]
@@ -160,7 +162,7 @@ def row(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[str]:
         "<br>".join(figures),
         f"{seeds[0]['decisions'] / 1e6:.1f} M",
         "<br>".join(spent),
-        STRENGTHS[name].peer,
+        strength.peer,
     ]
 
 
@@ -169,27 +171,29 @@ def main() -> None:
     arguments.add_argument("names", nargs="*", default=list(STRENGTHS), help=", ".join((*STRENGTHS, "hidden")))
     arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     arguments.add_argument("--set", dest="settings", action="append", default=[], metavar="PATH=VALUE")
+    arguments.add_argument("--games", type=int, default=GAMES, help="against each opponent")
     arguments.add_argument("--folder", type=Path, default=FOLDER)
     chosen = arguments.parse_args()
     chosen.names = [one for name in chosen.names for one in (HIDDEN if name == "hidden" else (name,))]
     for name in chosen.names:
         if name not in STRENGTHS:
             arguments.error(f"unknown: {name}; there are {', '.join(STRENGTHS)}")
-    if chosen.settings and chosen.folder == FOLDER:
-        arguments.error("--set needs a --folder of its own: .strength/ holds the recipes as they are")
+    is_look = bool(chosen.settings) or chosen.games != GAMES
+    if is_look and chosen.folder == FOLDER:
+        arguments.error("--set and --games need a --folder of their own: .strength/ holds what the report quotes")
     rows = []
     for name in chosen.names:
         seeds = []
         for seed in chosen.seeds:
-            seeds.append(one_seed(name, seed, chosen.settings, chosen.folder))
+            seeds.append(one_seed(name, seed, chosen.settings, chosen.games, chosen.folder))
             print(json.dumps(seeds[-1]), flush=True)
         rows.append(row(name, seeds))
     columns = ("command", "seeds", "mean and standard deviation over seeds", "decisions", "time (CPU)", "beside it")
     notes = [
-        "Rates: networks play their most probable moves with averaged weights. NashConv: exact, networks draw moves; "
+        "Rates: networks play their most probable moves with averaged weights (docs/yardstick.md). NashConv: exact, networks draw moves; "
         "the figures of the seeds are in brackets."
     ]
-    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not chosen.settings)
+    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not is_look)
 
 
 if __name__ == "__main__":
