@@ -190,8 +190,8 @@ def main() -> None:
         rows.append(row(name, seeds))
     columns = ("command", "seeds", "mean and standard deviation over seeds", "decisions", "time (CPU)", "beside it")
     notes = [
-        "Rates: networks play their most probable moves with averaged weights (docs/yardstick.md). NashConv: exact, networks draw moves; "
-        "the figures of the seeds are in brackets."
+        "Rates: networks play their most probable moves with averaged weights (docs/yardstick.md). NashConv: exact, "
+        "networks draw moves; the figures of the seeds are in brackets."
     ]
     write("strength", "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not is_look)
 
