@@ -189,7 +189,8 @@ def main() -> None:
         "Rates: networks play their most probable moves with averaged weights. NashConv: exact, networks draw moves; "
         "the figures of the seeds are in brackets."
     ]
-    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not chosen.settings)
+    report = "strength_hidden" if set(chosen.names) <= set(HIDDEN) else "strength"
+    write(report, "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not chosen.settings)
 
 
 if __name__ == "__main__":
