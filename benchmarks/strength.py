@@ -153,7 +153,9 @@ def row(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[str]:
     spent = [f"{seed['seconds']:.0f} s ({seed['cpu_seconds']:.0f} s)" for seed in seeds]
     if any(seed["resumed"] for seed in seeds):
         spent.append("a training was ended and went on: only the time since counts")
-    command = " ".join(["ludus train", STRENGTHS[name].recipe, *(f"--set {one}" for one in STRENGTHS[name].settings)])
+    strength = STRENGTHS[name]
+    where = () if strength.runtime == "auto" else (f"--runtime {strength.runtime}",)
+    command = " ".join(["ludus train", strength.recipe, *where, *(f"--set {one}" for one in strength.settings)])
     return [
         f"`{command}`",
         ", ".join(str(seed["seed"]) for seed in seeds),
