@@ -155,7 +155,9 @@ def row(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[str]:
     spent = [f"{seed['seconds']:.0f} s ({seed['cpu_seconds']:.0f} s)" for seed in seeds]
     if any(seed["resumed"] for seed in seeds):
         spent.append("a training was ended and went on: only the time since counts")
-    command = " ".join(["ludus train", STRENGTHS[name].recipe, *(f"--set {one}" for one in STRENGTHS[name].settings)])
+    strength = STRENGTHS[name]
+    where = () if strength.runtime == "auto" else (f"--runtime {strength.runtime}",)
+    command = " ".join(["ludus train", strength.recipe, *where, *(f"--set {one}" for one in strength.settings)])
     return [
         f"`{command}`",
         ", ".join(str(seed["seed"]) for seed in seeds),
@@ -193,7 +195,8 @@ def main() -> None:
         "Rates: networks play their most probable moves with averaged weights (docs/yardstick.md). NashConv: exact, "
         "networks draw moves; the figures of the seeds are in brackets."
     ]
-    write("strength", "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not is_look)
+    report = "strength_hidden" if set(chosen.names) <= set(HIDDEN) else "strength"
+    write(report, "How strong the agents are", [("Results", columns, rows)], notes=notes, keep=not is_look)
 
 
 if __name__ == "__main__":
