@@ -56,6 +56,10 @@ def load_agent(
     folder = RunFolder.open(Path(run), trusted=trust or None)
     now, league = load_state(folder)
     (seated,) = load_players(now, folder, league, [player], weights=weights, greedy=greedy).values()
+    if seated.simulations is not None:
+        raise ConfigError(
+            f"{player}: an agent sees observations, and a search needs the table itself; `Run.evaluate` plays it"
+        )
     used = played_weights(league, folder.models, player, weights)
     return Agent(now, player, seated, weights=used, seed=seed, seat=seat)
 

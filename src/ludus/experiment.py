@@ -18,9 +18,11 @@ from ludus.data.schedules import LiveField
 from ludus.games.catalog import pointed_at_server
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated, Isolation, isolate
+from ludus.games.network_search import require_searchable
 from ludus.games.outside_bots import with_bots
 from ludus.games.recording import innermost
 from ludus.games.seat_groups import SeatPolicies, group_seats
+from ludus.games.seat_rows import GameError
 from ludus.games.strategies import WithStrategies
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.players import check_player_id
@@ -156,6 +158,8 @@ class Experiment:
                 f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
             )
         self._check_training()
+        if self.league.searching:
+            self._check_search("league.external")
         for name, role in self.league.roles.items():
             self._check_role(f"league.roles.{name}", name, role)
         self._check_tables()
@@ -207,6 +211,8 @@ class Experiment:
     def _check_training(self) -> None:
         """The model and the algorithm fit the game, and the learner the algorithm."""
         self.algorithm.check(self.grouped_game.spec.kinds)  # the spec says what is wrong with the policies
+        if self.algorithm.search is not None:
+            self._check_search("algorithm.search")
         for one in self.learner.recompute:
             if one not in self.algorithm.recomputable:
                 able = ", ".join(self.algorithm.recomputable) or "none"
@@ -224,6 +230,15 @@ class Experiment:
             if isinstance(model, ChecksKind):
                 for kind in self.grouped_game.spec.kinds:
                     model.check(kind)
+
+    def _check_search(self, setting: str) -> None:
+        """Actors can search the game with a network of their own."""
+        if self.actor.inference != "inline":
+            raise ValueError(f"{setting}: players that search need actor.inference=inline, got {self.actor.inference}")
+        try:
+            require_searchable(self.grouped_game)
+        except GameError as error:
+            raise ValueError(f"{setting}: {error}") from None
 
     def _check_role(self, place: str, name: str, role: Role) -> None:
         """What a role has of its own can be trained beside the others."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ludus.data.batch import Batch
 from ludus.data.checks import nearest, require_in
+from ludus.data.search import GumbelSearch
 from ludus.data.specs import SeatKind
 from ludus.models.policy import Policy, Unrolled
 
@@ -87,6 +88,11 @@ class Algorithm(Protocol):
         """What `learner.recompute` may name: "values" if `prepare` reads those of the batch, "advantages" if they
         come from `advantage_columns`, "teacher" if there is one."""
         return ("values",)
+
+    @property
+    def search(self) -> GumbelSearch | None:
+        """The search by which learning players act; the batch then has the column `search_policy`."""
+        return None
 
     @property
     def references(self) -> Mapping[str, Reference]:

@@ -271,6 +271,8 @@ class GameSpec:
     """An episode is a function of its seed and actions (checked); if not, a resumed run restarts open episodes."""
     hidden_information: bool | None = None
     """Whether seats have private information; None: unknown. It decides the default algorithm of a game."""
+    chance: bool | None = None
+    """Whether anything but the actions decides what follows a position; None: unknown. Search needs to know."""
     team_roles: tuple[str, ...] = field(default=(), compare=False)
     """The role of each team; teams with the same role can be exchanged. Empty: by the kinds of their seats."""
 
@@ -353,6 +355,7 @@ class GameSpec:
         timed: bool = False,
         repeatable: bool = True,
         hidden_information: bool | None = None,
+        chance: bool | None = None,
     ) -> GameSpec:
         """A game whose seats are all of one kind. Every seat is its own team unless `teams` is given."""
         return cls(
@@ -366,6 +369,7 @@ class GameSpec:
             timed=timed,
             repeatable=repeatable,
             hidden_information=hidden_information,
+            chance=chance,
         )
 
 

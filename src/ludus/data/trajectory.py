@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.batch import Batch
+from ludus.data.search import SEARCH_POLICY
 from ludus.data.specs import ArraySpec, SeatKind, array_spec, length_name
 from ludus.data.trees import Array, IntArray, Tree, allocate, put, take, under
 
@@ -25,6 +26,7 @@ class TrajectoryLayout:
     unroll_length: int
     state: Mapping[str, ArraySpec] = field(default_factory=dict)  # memory of the policy before row 0
     recomputed: Mapping[str, ArraySpec] = field(default_factory=dict)  # columns that a buffer worker fills, by row
+    searched: bool = False  # decisions may come from a search, whose policy is kept
 
     @cached_property
     def rows(self) -> dict[str, ArraySpec]:
@@ -41,7 +43,13 @@ class TrajectoryLayout:
             "decision": array_spec((), "bool"),
             "first": array_spec((), "bool"),
             "version": array_spec((), "int64"),
+            **({SEARCH_POLICY: array_spec((self._num_options,), "float32")} if self.searched else {}),
         }
+
+    @property
+    def _num_options(self) -> int:
+        (head,) = self.kind.action.heads
+        return self.kind.num_options(head)
 
     @cached_property
     def slot(self) -> dict[str, ArraySpec]:
@@ -116,6 +124,10 @@ class SlotPool:
             finite &= ~bad.reshape(len(length), -1).any(1)
         return finite
 
+    @property
+    def _extra(self) -> list[str]:
+        return [*self.recomputed, *([SEARCH_POLICY] if self.layout.searched else [])]
+
     def _batch(self, copied: Tree, oldest_version: int) -> Batch:
         rows = {name: copied[name].swapaxes(0, 1) for name in self.rows}
         time = np.arange(self.layout.unroll_length + 1)[:, None]
@@ -137,7 +149,7 @@ class SlotPool:
             first=rows["first"],
             version=rows["version"],
             state=under("state.", copied),
-            extra={name: copied[name].swapaxes(0, 1) for name in self.recomputed},
+            extra={name: copied[name].swapaxes(0, 1) for name in self._extra},
         )
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ludus.algorithms.algorithm import Algorithm
 from ludus.data.records import ModelId, Result, mean_and_error
+from ludus.data.search import with_search
 from ludus.data.trees import Tree
 from ludus.evaluation.exploitability import ExactMeasure, Member, SharesFrom, Target
 from ludus.evaluation.tournament import Tournament
@@ -75,8 +76,12 @@ def exploiter_experiment(
         frozen_models=tuple(view.model for view in with_each_model(experiment)[1:]),
         league=LeagueRules(
             roles={EXPLOITER: role},
-            bots=tuple(id_of(member) for member in target.members if member.seated.bot is not None),
-            external={id_of(member): str(_model_of(member)) for member in target.members if member.seated.bot is None},
+            bots=tuple(id_of(member) for member in target.members if member.seated.model is None),
+            external={
+                id_of(member): with_search(str(_model_of(member)), member.seated.simulations)
+                for member in target.members
+                if member.seated.model is not None
+            },
         ),
         evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),
         middleware=(),
@@ -100,7 +105,7 @@ def create_folder(
     with new.build() as path:
         folder = create_run(path, experiment, command)
         for member in target.members:
-            if member.seated.bot is None:
+            if member.seated.model is not None:
                 facts = {"model": member.seated.model_name, "weights": member.weights or ""}
                 folder.models.publish(_model_of(member), member.arrays, parent=None, facts=facts)
         if start is not None:
@@ -110,7 +115,7 @@ def create_folder(
 
 def id_of(member: Member) -> str:
     """Its id in the exploiter's league: its own name as far as that is free and a legal id."""
-    if member.seated.bot is not None:
+    if member.seated.model is None:
         return member.name
     name = _plain(member.name)
     return f"target-{name}" if name.partition(".")[0] == EXPLOITER else name

@@ -151,6 +151,18 @@ class HasTrees(Protocol):
 
 
 @runtime_checkable
+class HasPositions(Protocol):
+    """A `GameBatch` whose positions can be copied from table to table, so that a network can search ahead."""
+
+    def positions(self, tables: IntArray) -> Tree:
+        """A copy of all that the game knows of these tables: arrays with a row for each. The arrays of objects among
+        them hold objects that nobody changes."""
+
+    def set_positions(self, tables: IntArray, positions: Tree) -> None:
+        """Put positions of any tables of the same game on these tables."""
+
+
+@runtime_checkable
 class HasPicture(Protocol):
     """A `GameBatch` whose tables can be drawn."""
 

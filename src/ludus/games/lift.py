@@ -5,6 +5,7 @@ Values that a game returns are converted and checked here, so that errors name t
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec
-from ludus.data.trees import IntArray
+from ludus.data.trees import IntArray, Tree, put, take
 from ludus.games.bots import RandomBot
 from ludus.games.game import Action, Actions, Bot, Game, GameBatch, Turn
 from ludus.games.seat_rows import GameError, SeatRows
@@ -92,6 +93,8 @@ class LiftedBatch(ArrayTables):
             self.render = lambda table, seat=None: self._games[table].render(seat)
         if all(hasattr(game, "tree_state") for game in games):
             self.tree_state = lambda table: self._games[table].tree_state()
+        if spec.chance is False:  # else a copy would know the chances to come
+            self.positions, self.set_positions = self._positions, self._set_positions  # a `HasPositions`
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         view = self.view
@@ -124,6 +127,23 @@ class LiftedBatch(ArrayTables):
     def close(self) -> None:
         for game in self._games:
             _close(game)
+
+    def _positions(self, tables: IntArray) -> Tree:
+        """Copies of the games by `copy.deepcopy`; a game may define `__deepcopy__` to make them cheap."""
+        copies = np.empty(len(tables), object)
+        copies[:] = [copy.deepcopy(self._held(table)) for table in tables.tolist()]
+        return {**take(self.view.named(), tables), "games": copies}
+
+    def _set_positions(self, tables: IntArray, positions: Tree) -> None:
+        put(self.view.named(), tables, positions)
+        for table, held in zip(tables.tolist(), positions["games"], strict=True):
+            game, self._seats[table], self._acted[table], self._reward[table], self._total[table] = copy.deepcopy(held)
+            self._games[table] = game
+
+    def _held(self, table: int) -> tuple[Any, ...]:
+        """What the view does not show of a table."""
+        held = (self._seats, self._acted, self._reward, self._total)
+        return self._games[table], *(by_table[table] for by_table in held)
 
     def _actions_by_seat(self, actions: Actions) -> list[Sequence[Action]]:
         """Per seat and table, the action for its game. One list per step is faster than array reads per table."""

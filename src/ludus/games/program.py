@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.trees import IntArray
-from ludus.games.game import Actions, GameBatch, TableView, lost_tables
+from ludus.data.trees import IntArray, Tree
+from ludus.games.game import Actions, GameBatch, HasPositions, TableView, lost_tables
 from ludus.games.seat_rows import GameError
 from ludus.games.tables import WrappedTables
 from ludus.system.guard import NOT_FOUND
@@ -128,6 +128,8 @@ class CountedTables(WrappedTables):
         self.view = replace(
             game.view, to_act=own.to_act, reward=own.reward, over=own.over, truncated=own.truncated, rewards=own.rewards
         )
+        if isinstance(game, HasPositions):
+            self.set_positions = self._set_positions
 
     @property
     def lost(self) -> dict[int, str]:
@@ -147,6 +149,11 @@ class CountedTables(WrappedTables):
         self.episodes[tables] += 1
         for table in tables.tolist():
             self._lost.pop(table, None)
+        self._show()
+
+    def _set_positions(self, tables: IntArray, positions: Tree) -> None:
+        assert isinstance(self.game, HasPositions)
+        self.game.set_positions(tables, positions)
         self._show()
 
     def step(self, actions: Actions) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import ArraySpec, GameSpec, patterns_of_seats
 from ludus.data.trees import IntArray, Tree, allocate, put, take
-from ludus.games.game import Actions, Bot, GameBatch, GameSource, allocate_actions
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, HasPositions, allocate_actions
 from ludus.games.tables import InnerBot, WrappedGame, WrappedTables
 
 Grouping = Literal["shared", "per_seat", "per_place"]
@@ -135,9 +135,16 @@ class GroupedTables(WrappedTables):
             legal=self._shown(game.view.legal, [kind.legal_arrays for kind in spec.kinds]),
             rewards=tuple(tree[""] for tree in self._shown(rewards, sizes)),
         )
+        if isinstance(game, HasPositions):
+            self.set_positions = self._set_positions
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self.game.reset(tables, seeds)
+        self._copy()
+
+    def _set_positions(self, tables: IntArray, positions: Tree) -> None:
+        assert isinstance(self.game, HasPositions)
+        self.game.set_positions(tables, positions)
         self._copy()
 
     def step(self, actions: Actions) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ludus.data.game_tree import TreeState
 from ludus.data.specs import CRITIC_PREFIX, GameSpec
-from ludus.data.trees import Array, IntArray, Tree
+from ludus.data.trees import Array, IntArray, Tree, put, take
 from ludus.games.bots import RandomBot
 from ludus.games.game import (
     Action,
@@ -75,11 +75,15 @@ def change_innermost(source: GameSource, change: Callable[[GameSource], GameSour
 class WrappedTables:
     """Base of a `GameBatch` that wraps another one, as its attribute `game`, and passes on its optional methods."""
 
-    PASSED_ON: ClassVar[tuple[str, ...]] = ("render", "tree_state", "bot_act", "strategy")
+    PASSED_ON: ClassVar[tuple[str, ...]] = (
+        "render", "tree_state", "bot_act", "strategy", "positions", "set_positions"
+    )  # fmt: skip
     render: Callable[[int, Seat | None], NDArray[np.uint8]]
     tree_state: Callable[[int], TreeState]
     bot_act: Callable[[str, IntArray, IntArray, int], Tree]
     strategy: StrategyView
+    positions: Callable[[IntArray], Tree]
+    set_positions: Callable[[IntArray, Tree], None]
 
     def __init__(self, game: GameBatch, spec: GameSpec | None = None) -> None:
         self.game = game
@@ -153,6 +157,24 @@ class ArrayTables:
         for array in (view.reward, view.score, view.over, view.truncated, view.clock):
             array[tables] = 0
         view.to_act[tables] = True
+
+
+class CopiedTables(ArrayTables):
+    """Base of an `ArrayTables` whose positions can be copied, because `_state` and the view hold all there is."""
+
+    def _state(self) -> Tree:
+        """The game's own arrays [tables, ...]."""
+        raise NotImplementedError
+
+    @cached_property
+    def _held(self) -> Tree:
+        return {**self.view.named(), **self._state()}
+
+    def positions(self, tables: IntArray) -> Tree:
+        return take(self._held, tables)
+
+    def set_positions(self, tables: IntArray, positions: Tree) -> None:
+        put(self._held, tables, positions)
 
 
 class Table:

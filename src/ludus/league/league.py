@@ -31,6 +31,7 @@ from ludus.data.records import (
     SettingsChanged,
     Side,
 )
+from ludus.data.search import split_search
 from ludus.data.unread import UnreadError
 from ludus.league.matches import MatchBook, MatchState, changed_incarnation, check_match
 from ludus.league.matchmaking import Candidates, Law
@@ -288,7 +289,7 @@ class League:
         ]
         wanted += [PlayerAdded(player=bot, role=SCRIPTED) for bot in self.rules.bots]
         wanted += [
-            PlayerAdded(player=player, role=FROZEN, model=model, reason=EXTERNAL)
+            PlayerAdded(player=player, role=FROZEN, model=split_search(model)[0], reason=EXTERNAL)
             for player, model in self.rules.external.items()
         ]
         return [event for event in wanted if event.player not in self.players]

@@ -11,6 +11,7 @@ import numpy as np
 from ludus.data.checks import require_in, require_one_of, unknown
 from ludus.data.records import ModelId, Side
 from ludus.data.schedules import LiveField
+from ludus.data.search import split_search
 from ludus.data.specs import SeatKind, patterns_of_seats
 from ludus.league.matchmaking import POOLS, Candidates, Law, Matchmaker, SelfPlay, draw, uniform
 from ludus.league.payoff import Payoff, PayoffRules, PayoffView
@@ -173,7 +174,8 @@ class LeagueRules:
     bots: tuple[str, ...] = ()
     """Ids of scripted players."""
     external: Mapping[str, str] = field(default_factory=dict)
-    """Frozen players from outside: id -> model in the run's model pool, or where `ludus train` finds one."""
+    """Frozen players from outside: id -> model in the run's model pool, or where `ludus train` finds one; with
+    `?search=64` behind it, the player searches with 64 simulations before each move."""
     payoff: LiveField[PayoffRules] = field(default_factory=PayoffRules)
     decide_on: LiveField[PayoffView] = "training"
     """The payoff that matchmaking and promotion read."""
@@ -195,11 +197,18 @@ class LeagueRules:
             check_player_id(player)
             if ids.count(player) > 1:
                 raise ValueError(f"player id {player!r} would be given twice by the roles, bots and external players")
+        _ = self.searching  # raises for a number that is none
+
+    @property
+    def searching(self) -> dict[str, int]:
+        """Players from outside that search, with the number of simulations."""
+        asked = {player: split_search(model)[1] for player, model in self.external.items()}
+        return {player: simulations for player, simulations in asked.items() if simulations is not None}
 
     def require_model_ids(self) -> None:
         """Raise for models that are addresses: once a run has begun, all models are in its pool."""
         for player, model in self.external.items():
-            _check_model(f"LeagueRules.external[{player!r}]", model)
+            _check_model(f"LeagueRules.external[{player!r}]", split_search(model)[0])
         for name, role in self.roles.items():
             if role.start is not None:
                 _check_model(f"Role.start of {name!r}", role.start)

@@ -88,6 +88,21 @@ class Policy(Protocol):
         """Parameters and buffers by name, without copies: new weights are written into them."""
 
 
+@torch.inference_mode()
+def evaluate(policy: Policy, observation: Tree, legal: Tree) -> tuple[Array, Array]:
+    """Log-probabilities of all options [rows, options] and values [rows], of a policy with one head and no memory."""
+    if policy.state_arrays:
+        raise ValueError("a network with a memory cannot search: a search jumps between positions")
+    (head,) = policy.kind.action.heads
+    count = len(next(iter(observation.values())))
+    mask = legal.get(head)
+    action = np.zeros(count, np.int32) if mask is None else mask.argmax(1).astype(np.int32)
+    never = np.zeros(count, np.bool_)
+    batch = Batch(observation=observation, legal=legal, action={head: action}, valid=~never, first=never)
+    unrolled = policy.unroll(batch)
+    return unrolled.log_probs[head].cpu().numpy(), unrolled.value.cpu().numpy()
+
+
 def value_parameters(policy: Policy) -> list[int]:
     """Indices into `policy.parameters()` of parameters that are, or whose module is, called "value" or "critic"."""
     if not isinstance(policy, nn.Module):

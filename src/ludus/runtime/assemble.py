@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from ludus.config import ConfigError, decode, encode
+from ludus.config import ConfigError, as_config_error, decode, encode
 from ludus.data.checks import unknown
 from ludus.data.game_tree import ForgetfulSeatError
 from ludus.data.records import ModelId
+from ludus.data.search import GumbelSearch, split_search
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.experiment import Experiment
 from ludus.games.game import Bot
+from ludus.games.network_search import SearchingBot
 from ludus.league.league import League
 from ludus.models.policy import NoSuchDeviceError, device_of_rank, find_device, value_parameters
 from ludus.observe.league_fold import league_of
@@ -41,10 +44,12 @@ from ludus.workers.messages import HostedPlayer
 from ludus.workers.player_cache import (
     FrozenModels,
     PlayerCache,
+    Policies,
     SeatedPlayer,
     WeightStore,
     is_model_name,
     resolve_player,
+    search_with,
 )
 from ludus.workers.ranks import ALONE, LOOPBACK, Ranks
 from ludus.workers.seat_recorder import StreamNumbers, TrajectoryClient
@@ -147,6 +152,7 @@ def new_pools(
                 kind=policy.kind,
                 unroll_length=length,
                 state=memory,
+                searched=any(experiment.of_role(role).algorithm.search is not None for role in roles),
                 recomputed=recomputed_arrays(what, policy, length) if what else {},
             ),
             num_actors * count,
@@ -316,8 +322,17 @@ def inline_inference(
         frozen=frozen,
         bots=bots,
         capacity=experiment.actor.models_in_memory * sharing,
+        searching={
+            player: partial(_searching_bot, experiment, simulations)
+            for player, simulations in experiment.league.searching.items()
+        },
     )
     return InlineInference(players, networks.draws, networks.memory)
+
+
+def _searching_bot(experiment: Experiment, simulations: int, policies: Policies) -> Bot:
+    search = search_with(experiment.grouped_game, GumbelSearch(simulations=simulations), policies)
+    return SearchingBot(search, noise=True)
 
 
 def new_actor(
@@ -349,7 +364,17 @@ def new_actor(
         seed=seed,
         slots=slots,
         openings=experiment.openings,
+        searches={
+            player: search_with(experiment.grouped_game, search, partial(_inline(inference).policies_of, player))
+            for player, role in roles.items()
+            if (search := experiment.of_role(role).algorithm.search) is not None
+        },
     )
+
+
+def _inline(inference: Inference) -> InlineInference:
+    assert isinstance(inference, InlineInference), "Experiment refuses a search whose networks are elsewhere"
+    return inference
 
 
 def shares_of_batch(experiment: Experiment, roles: Mapping[str, str], sharing: int) -> dict[str, int]:
@@ -384,12 +409,17 @@ def load_players(
     greedy: bool = False,
 ) -> dict[str, SeatedPlayer]:
     """Players of a run by name: bots of the game, frozen players as they are pinned, learning players as the
-    latest checkpoint has them; and models of the pool, as `main@best` or `main:0:12`."""
+    latest checkpoint has them; and models of the pool, as `main@best` or `main:0:12`. With `?search=N` behind it, a
+    player searches with N simulations."""
     bots, networks = experiment.grouped_game.bots(), Networks(experiment, league.role_of)
     seated: dict[str, SeatedPlayer] = {}
-    for name in names:
+    for text in names:
+        with as_config_error():
+            name, simulations = split_search(text)
         if name in bots:
-            seated[name] = SeatedPlayer(bot=bots[name])
+            if simulations is not None:
+                raise ConfigError(f"{text}: {name} is a bot; only a player with a network can search with it")
+            seated[text] = SeatedPlayer(bot=bots[name])
             continue
         if name not in league.players and not is_model_name(name):
             known = [*league.standings, *league.candidates.frozen(), *bots]
@@ -403,8 +433,18 @@ def load_players(
                 raise ConfigError(str(error)) from None
             arrays = folder.models.fetch(model, pinned)
         policies = networks.load(model, arrays)
-        seated[name] = SeatedPlayer(policies=policies, model=model, greedy=greedy, pinned=True)
+        seated[text] = SeatedPlayer(policies=policies, model=model, greedy=greedy, pinned=True)
+        if simulations is not None:
+            with as_config_error(before=f"{text}: "):
+                seated[text] = _searching(experiment, seated[text], simulations)
     return seated
+
+
+def _searching(experiment: Experiment, seated: SeatedPlayer, simulations: int) -> SeatedPlayer:
+    """The same player, which searches before each decision."""
+    game = experiment.measured_game
+    search = search_with(game, GumbelSearch(simulations=simulations), lambda: seated.policies)
+    return replace(seated, bot=SearchingBot(search, noise=not seated.greedy), simulations=simulations)
 
 
 def load_trained(experiment: Experiment, checkpoint: Checkpoint, player: str) -> TrainedPlayer:

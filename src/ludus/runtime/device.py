@@ -294,6 +294,7 @@ def require_on_device(experiment: Experiment) -> None:
         "learner.recompute": bool(learner.recompute),
         "learner.buffer_worker": learner.buffer_worker,
         "league.capacity": league.capacity is not None,
+        "league.external with a search": bool(league.searching),
     }
     for name, role in league.roles.items():
         place = f"league.roles.{name}"
@@ -301,7 +302,7 @@ def require_on_device(experiment: Experiment) -> None:
         algorithm, own = experiment.of_role(name).algorithm, role.algorithm is not None
         whose = f"{place}.algorithm" if own else "algorithm"
         kind = f"{whose}={type(algorithm).__name__}"
-        asked[kind] = not algorithm.stackable
+        asked[kind] = not algorithm.stackable or algorithm.search is not None
     for setting, is_asked in asked.items():
         if is_asked:
             raise ConfigError(f"{setting} is not for the device runtime; {_ELSEWHERE}")

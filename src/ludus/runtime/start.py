@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from ludus.config import ConfigError
 from ludus.data.records import AnyEdit, LearnerProgress, ModelId, PlayerReset, Settings
+from ludus.data.search import split_search, with_search
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.players import check_player_id
@@ -153,7 +154,10 @@ class InitialModels:
             name: replace(role, start=ids.get(role.start, role.start)) if role.start else role
             for name, role in league.roles.items()
         }
-        external = {player: ids.get(model, model) for player, model in league.external.items()}
+        external = {}
+        for player, text in league.external.items():
+            model, simulations = split_search(text)
+            external[player] = with_search(ids.get(model, model), simulations)
         return replace(self.experiment, league=replace(league, roles=roles, external=external))
 
     def describe(self) -> str:
@@ -168,7 +172,7 @@ def models_named(experiment: Experiment) -> Iterator[tuple[str, str, str, str | 
     names."""
     league = experiment.league
     for player, model in league.external.items():
-        yield f"league.external.{player}", model, player, None
+        yield f"league.external.{player}", split_search(model)[0], player, None
     for name, role in league.roles.items():
         if role.start is not None:
             # No player is called so: those of roles have no dot, and snapshots a number after it.

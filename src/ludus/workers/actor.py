@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +18,10 @@ from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, put, take, under
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, GameBatch, allocate_actions, lost_tables
+from ludus.games.network_search import NetworkSearch
 from ludus.games.seat_rows import GameError
 from ludus.games.seeding import mix, uniform
-from ludus.models.policy import require_device_name
+from ludus.models.policy import Acted, require_device_name
 from ludus.workers.config import Openings
 from ludus.workers.inference import ActingRows, Group, Inference, InferenceResult
 from ludus.workers.seat_recorder import CutShort, SeatMemory, SeatRecorder, TrajectoryClient
@@ -29,6 +31,8 @@ from ludus.workers.worker import IDLE, Progress
 _IS_OPENING, _OPENING_LENGTH = 2**62, 2**62 + 1
 """Numbers of the draws, of an episode's seed, that decide on its opening; games count theirs from 0."""
 _NO_OPENINGS = Openings()
+_LEAST_PROBABILITY = 1e-9
+"""Of a move that a search made, to have a finite logarithm."""
 
 
 class TableHistory:
@@ -134,10 +138,12 @@ class Actor:
         slots: Sequence[range] | None = None,
         watch: Callable[[GameBatch, Seating], None] | None = None,
         openings: Openings = _NO_OPENINGS,
+        searches: Mapping[str, NetworkSearch] = MappingProxyType({}),
     ) -> None:
         """`hand_over_after`: decisions, the same for all players or by player. `learner_goes_first` is asked after a
         hand-over: if so, the actor waits and chooses again with newer weights. `slots`: per kind, the trajectory
-        slots of this actor; None: all. `watch` sees the tables after every reset and step."""
+        slots of this actor; None: all. `watch` sees the tables after every reset and step. `searches`: by player that
+        searches where it trains, its search."""
         self.name = name
         self._game = game
         self._inference = inference
@@ -165,6 +171,7 @@ class Actor:
         self._started = False
         self._watch = watch
         self._openings = openings
+        self._searches = searches
         self._opening = np.zeros(config.num_tables, np.int64)
         """Steps with random moves that are left at each table, before its players begin."""
         self.episodes = 0
@@ -221,7 +228,8 @@ class Actor:
                 self.seating.count_decisions(tables, seats_of_kind[columns])
             asked += self._act_for(kind, tables, columns)
         answers = self._decide([rows for rows, _, _ in asked]) if asked else ()
-        for (rows, tables, columns), answer in zip(asked, answers, strict=True):
+        for (rows, tables, columns), decided in zip(asked, answers, strict=True):
+            answer = self._search(rows, decided, tables) if self._searches else decided
             put(self._actions[rows.kind], (tables, columns), answer.acted.action)
             self._memory.made(rows.kind, tables, columns, answer.acted.state)
             self.recorder.record(rows, answer, tables, columns, view, again=self._acted)
@@ -240,6 +248,28 @@ class Actor:
         answers = self._inference.act_all(requests)
         self.times.inference += monotonic() - began
         return answers
+
+    def _search(self, rows: ActingRows, answer: InferenceResult, tables: IntArray) -> InferenceResult:
+        """The answer with decisions of a search where players that search train."""
+        groups = [group for group in rows.groups if group.want_value and group.player in self._searches]
+        if not groups:
+            return answer
+        began = monotonic()
+        (head,) = self._game.spec.kinds[rows.kind].action.heads
+        count = len(answer.version)
+        action, value, log_prob = (
+            np.array(a) for a in (answer.acted.action[head], answer.acted.value, answer.acted.log_prob)
+        )
+        policy = np.zeros((count, self._game.spec.kinds[rows.kind].num_options(head)), np.float32)
+        for group in groups:
+            here = slice(group.start, group.stop)
+            found = self._searches[group.player].search(self._game, tables[here], self._rng)
+            action[here], value[here], policy[here] = found.action, found.value, found.policy
+            chosen = np.take_along_axis(found.policy, found.action[:, None].astype(np.int64), 1)
+            log_prob[here] = np.log(np.maximum(chosen, _LEAST_PROBABILITY))
+        self.times.inference += monotonic() - began
+        acted = Acted(action={head: action}, log_prob=log_prob, value=value, state=answer.acted.state)
+        return InferenceResult(acted=acted, version=answer.version, search_policy=policy)
 
     def _act_for(self, kind: int, tables: IntArray, columns: IntArray) -> list[tuple[ActingRows, IntArray, IntArray]]:
         """Let the bots act; returns the rows that policies decide on, with their tables and columns, if any."""

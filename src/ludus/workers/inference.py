@@ -62,6 +62,8 @@ class InferenceResult:
     acted: Acted
     version: IntArray
     """[rows]: the step of the weights that decided."""
+    search_policy: Array | None = None
+    """[rows, options]: the improved policy, if a search decided."""
 
     def at(self, rows: slice) -> InferenceResult:
         """Some of the rows, without a copy."""
@@ -112,6 +114,10 @@ class InlineInference:
 
     def model_name(self, player: str) -> str:
         return self._players.model_name(player)
+
+    def policies_of(self, player: str) -> tuple[Policy, ...]:
+        """Its policies at this moment, one per kind of seat."""
+        return self._players.get(player).policies
 
     def act_all(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
         return [self.act(rows) for rows in requests]

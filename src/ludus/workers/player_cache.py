@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from ludus.data.records import ModelId
+from ludus.data.search import GumbelSearch, split_search
 from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, Tree, allocate
-from ludus.games.game import Bot
+from ludus.games.game import Bot, GameSource
+from ludus.games.network_search import NetworkSearch
 from ludus.league.league import League
 from ludus.league.summary import best_snapshot
 from ludus.models.network_policy import can_stack
-from ludus.models.policy import Policy, architecture_digest, load_weights, uses_convolutions
+from ludus.models.policy import Policy, architecture_digest, evaluate, load_weights, uses_convolutions
 from ludus.models.tensors import round_up_rows
 from ludus.store.model_pool import BEST, ModelPool, UnknownModel, Variant
 
@@ -115,12 +119,15 @@ class SeatedPlayer:
     """One player in memory: a bot, or one policy per kind of seat."""
 
     bot: Bot | None = None
+    """Decides instead of the policies: a scripted player, or a search with the policies."""
     policies: tuple[Policy, ...] = ()
     model: ModelId | None = None
     greedy: bool = False
     """Always the most probable action."""
     pinned: bool = False
     """Its weights never change: it may join a stack."""
+    simulations: int | None = None
+    """Of the search before each decision; None: it does not search."""
     _stack_keys: tuple[str | None, ...] | None = None
     _convolves: bool | None = None
 
@@ -162,12 +169,16 @@ class PlayerCache(Players):
         frozen: FrozenModels,
         bots: Mapping[str, Bot],
         capacity: int,
+        searching: Mapping[str, Callable[[Policies], Bot]] = MappingProxyType({}),
     ) -> None:
-        """`build`: the policies for a model and its weights, which are loaded afterwards."""
+        """`build`: the policies for a model and its weights, which are loaded afterwards. `searching`: by frozen player
+        that searches, what makes a bot of its policies."""
         self._build = build
         self._weights = weights
         self._frozen = frozen
-        self._bots = bots
+        found = {player: partial(self._policies_of, player) for player in searching}
+        self._bots = {**bots, **{player: make(found[player]) for player, make in searching.items()}}
+        self._scripted = bots
         self._capacity = capacity
         self._learning: dict[str, SeatedPlayer] = {}
         self._others: OrderedDict[str, SeatedPlayer] = OrderedDict()
@@ -185,6 +196,9 @@ class PlayerCache(Players):
     def bot(self, player: str) -> Bot | None:
         return self._bots.get(player)
 
+    def _policies_of(self, player: str) -> tuple[Policy, ...]:
+        return self.get(player).policies
+
     def refresh(self) -> None:
         for player, seated in self._learning.items():
             if self._weights.newest(player) != seated.model:
@@ -192,8 +206,8 @@ class PlayerCache(Players):
                 load_weights(seated.policies, weights)
 
     def _load(self, player: str) -> SeatedPlayer:
-        if player in self._bots:
-            seated = SeatedPlayer(bot=self._bots[player])
+        if player in self._scripted:
+            seated = SeatedPlayer(bot=self._scripted[player])
         else:
             learns = self._weights.newest(player) is not None
             model, weights = self._weights.fetch(player) if learns else self._frozen.fetch_frozen(player)
@@ -224,6 +238,19 @@ class FixedPlayers(Players):
         """Nothing here ever changes."""
 
 
+Policies = Callable[[], tuple[Policy, ...]]
+"""The policies of a player at this moment, one per kind of seat."""
+
+
+def search_with(source: GameSource, settings: GumbelSearch, policies: Policies) -> NetworkSearch:
+    """A search in a game with the policies of a player. Raises GameError for a game that cannot be searched."""
+
+    def evaluate_rows(kind: int, observation: Tree, legal: Tree) -> tuple[Array, Array]:
+        return evaluate(policies()[kind], observation, legal)
+
+    return NetworkSearch(source, settings, evaluate_rows)
+
+
 def is_model_name(text: str) -> bool:
     """Written as a tag or a model: no player has such an id."""
     return "@" in text or ":" in text
@@ -234,6 +261,7 @@ def resolve_player(league: League, pool: ModelPool, text: str) -> tuple[ModelId,
     `main:0:12`: what a snapshot pins, else live weights. Raises `UnknownModel` with the nearest name.
 
     The best snapshot is the one that the evaluations of the league say, whatever the file of its tag says."""
+    text, _ = split_search(text)
     learning, at, tag = text.rpartition("@")
     if at and tag == BEST and learning in league.standings:
         text = best_snapshot(league, learning) or text
@@ -249,6 +277,7 @@ def resolve_player(league: League, pool: ModelPool, text: str) -> tuple[ModelId,
 
 def played_weights(league: League, pool: ModelPool, player: str, learning: Variant) -> Variant | None:
     """The weights that a player is loaded with; learning players use `learning`. None for a bot."""
+    player, _ = split_search(player)
     entry = league.players.get(player)
     if is_model_name(player):
         return resolve_player(league, pool, player)[1]

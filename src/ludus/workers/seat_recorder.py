@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.search import SEARCH_POLICY
 from ludus.data.specs import ArraySpec, GameSpec
 from ludus.data.trajectory import SlotPool, TrajectoryWriter
 from ludus.data.trees import Array, IntArray, Tree, allocate, put, take, under
@@ -300,6 +301,7 @@ def _columns(rows: ActingRows, answer: InferenceResult) -> Tree:
         "log_prob": acted.log_prob,
         "value": acted.value,
         "version": answer.version,
+        **({} if answer.search_policy is None else {SEARCH_POLICY: answer.search_policy}),
     }
 
 

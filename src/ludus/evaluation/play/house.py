@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ludus.data.records import ModelId
+from ludus.data.search import split_search
 from ludus.data.specs import Choice
 from ludus.evaluation.play.session import Ended, GameSeats, PlaySession, SeatedOpponent, WrongMove
 from ludus.evaluation.play.views import FindDrawing, GameView, find_view, has_own_view
@@ -80,6 +81,7 @@ class Opponents:
             return name in self._league.players or name in self._experiment.grouped_game.bots()
 
     def _listed(self, name: str, model: ModelId | None) -> str:
+        name, _ = split_search(name)
         if not is_model_name(name) or model is None:
             return name
         candidates = self._league.candidates

@@ -17,7 +17,7 @@ from open_spiel.python.observation import INFO_STATE_OBS_TYPE, make_observation
 
 from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.specs import CRITIC_PREFIX, ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
-from ludus.data.trees import IntArray, Tree
+from ludus.data.trees import IntArray, Tree, put, take
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.search import SearchBot
@@ -72,6 +72,7 @@ class OpenSpiel:
             teams=self._teams(),
             zero_sum=kind.utility == pyspiel.GameType.Utility.ZERO_SUM,
             hidden_information=kind.information != pyspiel.GameType.Information.PERFECT_INFORMATION,
+            chance=kind.chance_mode != pyspiel.GameType.ChanceMode.DETERMINISTIC,
         )
 
     def tables(self, num_tables: int) -> GameBatch:
@@ -169,6 +170,8 @@ class OpenSpielTables(ArrayTables):
         self._legal = [[legal[table, seat] for seat in seats] for table in tables]
         if searchable:
             self.tree_state = self._tree_state  # with this, and only then, it is a `HasTrees`
+        if spec.chance is False:
+            self.positions, self.set_positions = self._positions, self._set_positions  # a `HasPositions`
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self._start_episodes(tables)
@@ -202,6 +205,17 @@ class OpenSpielTables(ArrayTables):
                 self._cut_off(table)
             elif not self._pays_late or view.over[table]:
                 self._pay(table)
+
+    def _positions(self, tables: IntArray) -> Tree:
+        states = np.empty(len(tables), object)
+        states[:] = [self._states[table].clone() for table in tables.tolist()]
+        own = {"state": states, "steps": np.array(self._steps)[tables]}
+        return own | take({**self.view.named(), "paid": self._paid, "acted": self._acted}, tables)
+
+    def _set_positions(self, tables: IntArray, positions: Tree) -> None:
+        put({**self.view.named(), "paid": self._paid, "acted": self._acted}, tables, positions)
+        for table, state, steps in zip(tables.tolist(), positions["state"], positions["steps"].tolist(), strict=True):
+            self._states[table], self._steps[table] = state.clone(), steps
 
     def _tree_state(self, table: int) -> TreeState:
         return OpenSpielState(self._seen, self._states[table].clone())

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import pgx
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
-from ludus.data.trees import IntArray
+from ludus.data.trees import IntArray, Tree, put, take, under
 from ludus.games.game import Actions
 from ludus.games.seat_rows import nearest
 from ludus.games.seeding import mix
@@ -101,6 +101,7 @@ class Pgx(GameDefaults):
             max_length=facts.max_length if self.max_length is None else min(self.max_length, facts.max_length),
             zero_sum=rules.num_seats > 1,
             hidden_information=facts.hidden,
+            chance=facts.chance,
         )
 
     def tables(self, num_tables: int) -> PgxTables:
@@ -243,6 +244,8 @@ class PgxTables(ArrayTables):
             nothing: Arrays = {name: jnp.zeros(one.shape, one.dtype) for name, one in shapes.items()}
             self._state: Arrays = rules.restart(nothing, np.ones(rows, np.bool_), rules.draws(self._seeds, None))
             rules.step(self._state, np.zeros(rows, np.int32), rules.draws(self._seeds, self._steps))
+        if spec.chance is False:
+            self.positions, self.set_positions = self._positions, self._set_positions  # a `HasPositions`
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self._seeds[tables] = seeds
@@ -278,6 +281,18 @@ class PgxTables(ArrayTables):
             view.to_act[cut_off] = False
             with jax.default_device(self._cpu):
                 view.observation[0][PART][cut_off] = np.asarray(rules.seen_by_all(self._state))[cut_off]
+
+    def _positions(self, tables: IntArray) -> Tree:
+        own = {"steps": self._steps, "seeds": self._seeds}
+        own |= {f"state.{name}": np.asarray(array) for name, array in self._state.items()}
+        return take({**self.view.named(), **own}, tables)
+
+    def _set_positions(self, tables: IntArray, positions: Tree) -> None:
+        put({**self.view.named(), "steps": self._steps, "seeds": self._seeds}, tables, positions)
+        changed = {name: np.array(array) for name, array in self._state.items()}
+        put(changed, tables, under("state.", positions))
+        with jax.default_device(self._cpu):
+            self._state = {name: jnp.asarray(array) for name, array in changed.items()}
 
     def _show(self, tables: IntArray) -> None:
         view = self.view

@@ -27,7 +27,7 @@ from ludus.games.bots import GreedyBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch, Seat
 from ludus.games.pictures import draw_board
 from ludus.games.search import UctBot
-from ludus.games.tables import ArrayTables, GameDefaults
+from ludus.games.tables import CopiedTables, GameDefaults
 
 COLUMNS = 7
 ROWS = 6
@@ -75,6 +75,7 @@ class ConnectFour(GameDefaults):
             action=ActionSpec(heads={"move": Choice(num=COLUMNS)}),
             max_length=CELLS,
             hidden_information=False,
+            chance=False,
         )
 
     def tables(self, num_tables: int) -> GameBatch:
@@ -91,7 +92,7 @@ class ConnectFour(GameDefaults):
         }
 
 
-class ConnectFourTables(ArrayTables):
+class ConnectFourTables(CopiedTables):
     """Both seats' rows are updated in place: a stone changes one flag in each, threats are recomputed.
 
     State and the hot parts of the view are flat; `2 * table + seat` addresses a seat in them.
@@ -164,6 +165,10 @@ class ConnectFourTables(ArrayTables):
         self._reward[mover ^ 1] = -won.astype(np.float32)
         ended = tables[over]
         view.score[ended] = view.reward[ended]
+
+    def _state(self) -> Tree:
+        flat = {"stones": self._stones, "winning": self._winning, "heights": self._heights, "ply": self._ply}
+        return {name: array.reshape(self.num_tables, -1) for name, array in flat.items()}
 
     def tree_state(self, table: int) -> ConnectFourState:
         mover = int(self._ply[table]) & 1

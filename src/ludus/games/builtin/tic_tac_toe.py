@@ -21,7 +21,7 @@ from ludus.games.bots import GreedyBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch, Seat
 from ludus.games.pictures import draw_board
 from ludus.games.search import AlphaBetaBot, PerfectBot, UctBot
-from ludus.games.tables import ArrayTables
+from ludus.games.tables import CopiedTables
 
 CELLS = 9
 FULL = (1 << CELLS) - 1
@@ -48,6 +48,8 @@ class TicTacToe:
             observation=ObservationSpec(parts={"board": Vector(size=2 * CELLS)}),
             action=ActionSpec(heads={"move": Choice(num=CELLS)}),
             max_length=CELLS,
+            hidden_information=False,
+            chance=False,
         )
 
     def tables(self, num_tables: int) -> GameBatch:
@@ -66,7 +68,7 @@ class TicTacToe:
         return TicTacToeState()
 
 
-class TicTacToeTables(ArrayTables):
+class TicTacToeTables(CopiedTables):
     """Both seats' rows are updated in place: a mark changes one flag in each."""
 
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
@@ -105,6 +107,9 @@ class TicTacToeTables(ArrayTables):
         view.reward[tables, mover] = won
         view.reward[tables, other] = -won.astype(np.float32)
         view.score[tables] = view.reward[tables]
+
+    def _state(self) -> Tree:
+        return {"marks": self._marks, "ply": self._ply}
 
     def tree_state(self, table: int) -> TicTacToeState:
         first, second = self._marks[table].tolist()

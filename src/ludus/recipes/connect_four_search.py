@@ -1,0 +1,34 @@
+"""Connect four by Gumbel AlphaZero: learning players search with their network, which learns what they find."""
+
+from __future__ import annotations
+
+from ludus import ActorConfig, ActorCritic, EvaluationConfig, Experiment, GumbelAlphaZero, LearnerConfig, Linear
+from ludus.algorithms import GumbelSearch
+from ludus.games import ConnectFour
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay
+
+
+def experiment() -> Experiment:
+    matchmaking = Mixture(branches=((0.9, SelfPlay()), (0.1, PFSP(weighting="squared"))))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=50_000), snapshot_weights="average")
+    return Experiment(
+        name="connect_four_search",
+        game=ConnectFour(threats=True),
+        budget=400_000,
+        model=ActorCritic(hidden=(128, 128), activation="relu", separate_critic=False),
+        algorithm=GumbelAlphaZero(search=GumbelSearch(simulations=16)),
+        actor=ActorConfig(num_tables=256, matches=4, episodes_per_table=4, unroll_length=21),
+        learner=LearnerConfig(
+            batch_size=4_096,
+            minibatch_size=512,
+            epochs=2,
+            learning_rate=Linear(start=2e-3, end=2e-4),
+            schedule="async",
+            reuse=4,
+            max_lag=8,
+            average_decay=0.9,
+        ),
+        league=LeagueRules(roles={"main": main}, bots=("random", "alpha_beta_2")),
+        evaluation=EvaluationConfig(opponents=("random", "alpha_beta_2"), past=1, episodes=256),
+        checkpoint_every=100_000,
+    )
