@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from ludus.algorithms.algorithm import Reference
+from ludus.algorithms.gumbel_alphazero import GumbelAlphaZero
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.config import encode
 from ludus.data.records import AnyEvent, MatchFinished, MatchIssued, MatchVoid
 from ludus.data.schedules import Linear
+from ludus.data.search import GumbelSearch
 from ludus.data.trees import Tree
 from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
@@ -74,6 +76,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "memory": tiny(ConnectFour(), model=MEMORY),
     "siege with memory": tiny(Siege(), model=MEMORY),
     "goofspiel": tiny(Goofspiel(num_cards=3)),
+    "search": tiny(ConnectFour(), algorithm=GumbelAlphaZero(search=GumbelSearch(simulations=4))),
     "cartpole": tiny(Gymnasium(env_id="CartPole-v1", max_length=20)),
 }
 

@@ -213,6 +213,8 @@ class Experiment:
         self.algorithm.check(self.grouped_game.spec.kinds)  # the spec says what is wrong with the policies
         if self.algorithm.search is not None:
             self._check_search("algorithm.search")
+            if getattr(self.model, "memory", 0):
+                raise ValueError("algorithm.search: a network with a memory (model.memory) cannot search")
         for one in self.learner.recompute:
             if one not in self.algorithm.recomputable:
                 able = ", ".join(self.algorithm.recomputable) or "none"

@@ -28,7 +28,7 @@ class GumbelAlphaZero(ActorCriticAlgorithm):
 
     gamma: float = 1.0
     lambda_: float = 1.0
-    """How far a value target looks ahead: 1 to the outcome of the episode, less mixes in the values of later searches."""
+    """How far a value target looks ahead: 1 to the outcome; less mixes in the values that later searches found."""
     value_weight: float = 1.0
     """Weight of the value loss."""
     search: GumbelSearch = field(default_factory=_few_simulations)
@@ -48,6 +48,8 @@ class GumbelAlphaZero(ActorCriticAlgorithm):
 
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        if SEARCH_POLICY not in batch.extra:
+            raise ValueError("GumbelAlphaZero learns from searches, and these decisions were made without one")
         columns = advantage_columns(policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=False)
         return batch.with_extra(target=columns["target"])
 

@@ -88,11 +88,15 @@ class Policy(Protocol):
         """Parameters and buffers by name, without copies: new weights are written into them."""
 
 
+def require_no_memory(policy: Policy) -> None:
+    if policy.state_arrays:
+        raise ValueError("a network with a memory cannot search: a search jumps between positions")
+
+
 @torch.inference_mode()
 def evaluate(policy: Policy, observation: Tree, legal: Tree) -> tuple[Array, Array]:
     """Log-probabilities of all options [rows, options] and values [rows], of a policy with one head and no memory."""
-    if policy.state_arrays:
-        raise ValueError("a network with a memory cannot search: a search jumps between positions")
+    require_no_memory(policy)
     (head,) = policy.kind.action.heads
     count = len(next(iter(observation.values())))
     mask = legal.get(head)

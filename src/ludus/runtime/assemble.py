@@ -22,7 +22,7 @@ from ludus.experiment import Experiment
 from ludus.games.game import Bot
 from ludus.games.network_search import SearchingBot
 from ludus.league.league import League
-from ludus.models.policy import NoSuchDeviceError, device_of_rank, find_device, value_parameters
+from ludus.models.policy import NoSuchDeviceError, device_of_rank, find_device, require_no_memory, value_parameters
 from ludus.observe.league_fold import league_of
 from ludus.runtime.edits import EditContext
 from ludus.runtime.networks import Networks, build_policies
@@ -442,8 +442,9 @@ def load_players(
 
 def _searching(experiment: Experiment, seated: SeatedPlayer, simulations: int) -> SeatedPlayer:
     """The same player, which searches before each decision."""
-    game = experiment.measured_game
-    search = search_with(game, GumbelSearch(simulations=simulations), lambda: seated.policies)
+    for policy in seated.policies:
+        require_no_memory(policy)
+    search = search_with(experiment.measured_game, GumbelSearch(simulations=simulations), lambda: seated.policies)
     return replace(seated, bot=SearchingBot(search, noise=not seated.greedy), simulations=simulations)
 
 

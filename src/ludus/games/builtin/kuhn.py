@@ -41,6 +41,8 @@ class Kuhn:
             observation=ObservationSpec(parts={"information": Vector(size=_information_size(self.seats))}),
             action=ActionSpec(heads={"move": Choice(num=2)}),
             max_length=2 * self.seats - 1,
+            hidden_information=True,
+            chance=True,
         )
 
     def tables(self, num_tables: int) -> GameBatch:

@@ -42,6 +42,8 @@ class Leduc:
             observation=ObservationSpec(parts={"information": Vector(size=INFORMATION_SIZE)}),
             action=ActionSpec(heads={"move": Choice(num=3)}),
             max_length=2 * MAX_MOVES,
+            hidden_information=True,
+            chance=True,
         )
 
     def tables(self, num_tables: int) -> GameBatch:
