@@ -95,8 +95,6 @@ from ludus.algorithms.ppo import PPO  # Proximal policy optimisation.
 from ludus.algorithms.actor_critic import A2C  # Advantage actor-critic.
 from ludus.algorithms.actor_critic import Impala  # V-trace actor-critic.
 from ludus.algorithms.magnet import MagnetPolicyGradient  # Policy gradient held near a slowly moving magnet.
-from ludus.algorithms.gumbel_alphazero import GumbelAlphaZero  # Learns what a search with its network finds.
-from ludus.data.search import GumbelSearch  # Settings of a search with a network.
 from ludus.algorithms.alphastar import AlphaStarGradient  # AlphaStar's TD(lambda), V-trace and UPGO.
 
 # Services
@@ -159,8 +157,6 @@ __all__ = [
     "GameError",
     "GameSource",
     "GameSpec",
-    "GumbelAlphaZero",
-    "GumbelSearch",
     "Impala",
     "Isolation",
     "LeagueRules",

@@ -58,7 +58,8 @@ def load_agent(
     (seated,) = load_players(now, folder, league, [player], weights=weights, greedy=greedy).values()
     if seated.simulations is not None:
         raise ConfigError(
-            f"{player}: an agent sees observations, and a search needs the table itself; `Run.evaluate` plays it"
+            f"{player}: an agent sees observations, and a search needs the table itself; `Run.evaluate` and "
+            "`ludus play` have one"
         )
     used = played_weights(league, folder.models, player, weights)
     return Agent(now, player, seated, weights=used, seed=seed, seat=seat)

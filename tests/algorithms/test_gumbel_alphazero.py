@@ -20,7 +20,11 @@ def test_learns_the_searched_policy_and_the_outcome() -> None:
     states = batch.observation["state"][..., 0]
     outcome = torch.tensor([1.0, -1.0], dtype=torch.float64)[states]
     batch = replace(
-        batch, reward=outcome, over=torch.ones_like(batch.over), valid=batch.valid, extra={SEARCH_POLICY: wanted[states]}
+        batch,
+        reward=outcome,
+        over=torch.ones_like(batch.over),
+        valid=batch.valid,
+        extra={SEARCH_POLICY: wanted[states]},
     )
     algorithm = GumbelAlphaZero()
     prepared = algorithm.prepare(policy, {}, batch)

@@ -87,7 +87,8 @@ def test_an_agent_without_a_table_cannot_search(run: str) -> None:
 
 def test_a_person_plays_against_a_search(ludus: Ludus, run: str) -> None:
     code, out, _ = ludus(
-        *("play", run, "main.1?search=16", "--terminal", "--seat", "0", "--thoughts"), typed="1\n2\n3\n4\n5\n6\n7\n8\n9\n"
+        *("play", run, "main.1?search=16", "--terminal", "--seat", "0", "--thoughts"),
+        typed="1\n2\n3\n4\n5\n6\n7\n8\n9\n",
     )
     assert "your place is worth" in out
     assert code in (0, 1), "the moves may run out before the game does"

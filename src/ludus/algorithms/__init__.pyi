@@ -8,11 +8,11 @@ from ludus.algorithms.ppo import PPO  # Proximal policy optimisation.
 from ludus.algorithms.actor_critic import A2C  # Advantage actor-critic.
 from ludus.algorithms.actor_critic import Impala  # V-trace actor-critic.
 from ludus.algorithms.magnet import MagnetPolicyGradient  # Policy gradient held near a slowly moving magnet.
-from ludus.algorithms.gumbel_alphazero import GumbelAlphaZero  # Learns what a search with its network finds.
-from ludus.data.search import GumbelSearch  # Settings of a search with a network.
 from ludus.algorithms.alphastar import AlphaStarGradient  # AlphaStar's TD(lambda), V-trace and UPGO.
 
 # More
+from ludus.algorithms.gumbel_alphazero import GumbelAlphaZero  # Learns what a search with its network finds.
+from ludus.data.search import GumbelSearch  # Settings of a search with a network.
 from ludus.algorithms.ppo import mappo  # PPO with the settings of multi-agent PPO.
 from ludus.algorithms.cloning import Cloning  # Behavioural cloning from recorded actions.
 from ludus.algorithms.algorithm import Reference  # A copy of the weights that an algorithm compares with.

@@ -184,8 +184,9 @@ def eval_command(
     one opponent sits on all other teams; A,B (with a comma) are the players of two of them.
 
     A player is named by its id (main, main.3, random), by a tag (main@best, main@latest) or by a model
-    (main:0:12). A bot from outside is given by its address (bots.py:Greedy, "program:node bot.js"), with a
-    name in front if you like (mine=bots.py:Greedy).
+    (main:0:12). With ?search=64 behind its name, a player searches with its network, 64 positions for each move.
+    A bot from outside is given by its address (bots.py:Greedy, "program:node bot.js"), with a name in front if you
+    like (mine=bots.py:Greedy).
 
     Without players: the first learning player against its first snapshot and the evaluation bots. Results are
     kept in the run's metrics, apart from the league.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ludus import ActorConfig, ActorCritic, EvaluationConfig, Experiment, GumbelAlphaZero, LearnerConfig, Linear
-from ludus.algorithms import GumbelSearch
+from ludus import ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear
+from ludus.algorithms import GumbelAlphaZero, GumbelSearch
 from ludus.games import ConnectFour
 from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay
 
@@ -19,14 +19,7 @@ def experiment() -> Experiment:
         algorithm=GumbelAlphaZero(search=GumbelSearch(simulations=16)),
         actor=ActorConfig(num_tables=256, matches=4, episodes_per_table=4, unroll_length=21),
         learner=LearnerConfig(
-            batch_size=4_096,
-            minibatch_size=512,
-            epochs=2,
-            learning_rate=Linear(start=2e-3, end=2e-4),
-            schedule="async",
-            reuse=4,
-            max_lag=8,
-            average_decay=0.9,
+            batch_size=4_096, minibatch_size=512, epochs=4, learning_rate=Linear(start=2e-3, end=2e-4), schedule="async"
         ),
         league=LeagueRules(roles={"main": main}, bots=("random", "alpha_beta_2")),
         evaluation=EvaluationConfig(opponents=("random", "alpha_beta_2"), past=1, episodes=256),
