@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from ludus.algorithms.gumbel_alphazero import GumbelAlphaZero
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.config import ConfigError, decode, encode, paths
@@ -13,6 +14,7 @@ from ludus.data.records import RunStarted, SettingsChanged
 from ludus.data.schedules import Linear, LiveField
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.league.league import League
 from ludus.league.matchmaking import PFSP, Live, Mixture, SelfPlay
 from ludus.league.population import LogUniform, Population
@@ -193,3 +195,12 @@ def test_what_a_player_trains_with_is_not_judged_by_rules_that_have_changed_sinc
     )
     _, learner, budget = configured(written, {"learner.learning_rate": 1e-4, "budget": 2000})
     assert (learner.learning_rate, budget) == (1e-4, 2000)
+
+
+def test_a_search_cannot_change_while_actors_search() -> None:
+    searching = replace(EXPERIMENT, game=TicTacToe(), algorithm=GumbelAlphaZero())
+    assert follow({"algorithm.value_weight": "0.5"}, experiment=searching).algorithm == GumbelAlphaZero(value_weight=0.5)
+    with pytest.raises(ConfigError, match=r"algorithm\.search: actors search as the run began"):
+        follow({"algorithm.search.simulations": "8"}, experiment=searching)
+    with pytest.raises(ConfigError, match=r"algorithm\.search: actors search as the run began, with None"):
+        follow({"algorithm": "GumbelAlphaZero"}, experiment=replace(searching, algorithm=PPO()))

@@ -98,7 +98,7 @@ def require_trainable(written: Experiment, league: League) -> None:
                 raise ConfigError(
                     f"{player} could not go on: {error} (of its own it has {own}: --player {player})"
                 ) from None
-            _require_references(written.of_role(standing.player.role).algorithm, algorithm)
+            _require_same_play(written.of_role(standing.player.role).algorithm, algorithm)
             stacked[f"{player} with {taken_over}" if taken_over else player] = learner
     if written.runtime == "device":
         require_one_stack(stacked)
@@ -135,7 +135,7 @@ def checked_settings(now: Experiment, texts: Mapping[str, str], player: str | No
                 "trains; stop the run and change it with `ludus train --resume --set`"
             )
     for one in (None, *now.league.roles):
-        _require_references(now.of_role(one).algorithm, after.of_role(one).algorithm)
+        _require_same_play(now.of_role(one).algorithm, after.of_role(one).algorithm)
     return {path: encode(_value_at(after, path)) for path in texts}
 
 
@@ -181,12 +181,16 @@ def _require_live(now: Experiment, path: str, player: str | None) -> None:
     )
 
 
-def _require_references(before: Algorithm, after: Algorithm) -> None:
+def _require_same_play(before: Algorithm, after: Algorithm) -> None:
     if after.references.keys() != before.references.keys():
         raise ConfigError(
             f"algorithm: {type(after).__name__} as changed keeps other copies of the weights "
             f"({_listed(after.references)}) than the players have ({_listed(before.references)}); "
             "start another run for that"
+        )
+    if after.search != before.search:
+        raise ConfigError(
+            f"algorithm.search: actors search as the run began, with {before.search}; start another run for that"
         )
 
 
