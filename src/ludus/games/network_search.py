@@ -111,7 +111,8 @@ class NetworkSearch:
         trees.plant(game.positions(tables[filled]))
         for simulation in range(self._settings.simulations):
             trees.simulate(simulation)
-        return Searched(*(array[:count] for array in trees.result()))
+        found = trees.result()
+        return Searched(found.action[:count], found.policy[:count], found.value[:count])
 
 
 class SearchingBot:
@@ -224,7 +225,8 @@ class _Trees:
         log_prior, visits = self._log_prior[:, 0], self._visits[:, 0]
         _, logits = self._improved(self._rows, np.zeros_like(self._rows))
         tried = (visits == wanted[:, None]) & (log_prior > ILLEGAL)
-        return np.where(tried, self._gumbel + logits, -np.inf).argmax(1)
+        best: IntArray = np.where(tried, self._gumbel + logits, -np.inf).argmax(1)
+        return best
 
     def _descend(self, move: IntArray) -> tuple[list[tuple[IntArray, IntArray, IntArray]], IntArray, IntArray]:
         """Follow the tree from a move of the root to a move that is new or ends the game. Returns the rows, nodes and
@@ -291,5 +293,6 @@ def halving_schedule(considered: int, simulations: int) -> tuple[int, ...]:
 
 
 def _softmax(logits: Floats) -> Floats:
-    exponents: Floats = np.exp(logits - logits.max(1, keepdims=True))
-    return exponents / exponents.sum(1, keepdims=True)
+    exponents = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities: Floats = exponents / exponents.sum(1, keepdims=True)
+    return probabilities
