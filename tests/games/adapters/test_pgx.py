@@ -14,15 +14,20 @@ pytest.importorskip("pgx", reason="Pgx is not installed: pip install -e '.[pgx]'
 import pgx
 
 from ludus.data.game_tree import CHANCE, OVER, TreeState
+from ludus.data.search import GumbelSearch
 from ludus.data.specs import Planes, Vector
+from ludus.data.trees import Tree
 from ludus.games.adapters.pgx import _FACTS, HEAD, PART, Pgx, require_platform, same_memory
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import CALL, FOLD, RAISE, Leduc, LeducState
+from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.device.pgx_game import TensorPgx
 from ludus.games.device.tensor_game import tensor_game_of
 from ludus.games.game import GameBatch, allocate_actions
+from ludus.games.network_search import NetworkSearch
+from ludus.games.seat_rows import GameError
 
 QUICK = ["tic_tac_toe", "kuhn_poker"]
 SLOW = sorted(set(pgx.available_envs()) - {*QUICK, "go_19x19", "shogi"})  # these take minutes to compile and play
@@ -195,3 +200,24 @@ def test_torch_and_jax_share_memory() -> None:
     game = TensorPgx(Pgx(name="tic_tac_toe"))
     arrays = game._rules.start(np.zeros((64, 2), np.float32))
     assert torch.from_dlpack(arrays["words"]).data_ptr() == arrays["words"].unsafe_buffer_pointer()
+
+
+def test_positions_are_copied_and_searched_as_those_of_our_own_game() -> None:
+    """Tic-tac-toe of Pgx and ours: a network that knows nothing finds the same, from the same positions."""
+
+    def even(kind: int, observation: Tree, legal: Tree) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        mask = legal[HEAD]
+        return np.log(mask / mask.sum(1, keepdims=True) + 1e-30).astype(np.float32), np.zeros(len(mask), np.float32)
+
+    found = []
+    for source in (Pgx(name="tic_tac_toe"), TicTacToe()):
+        with closing(source.tables(4)) as tables:
+            tables.reset(np.arange(4), np.zeros(4, np.uint64))
+            for moves in ((0, 4, 8, 2), (4, 0, 1, 5), (8, 2, 2, 8)):
+                tables.step(_moves(tables, np.array(moves)))
+            search = NetworkSearch(source, GumbelSearch(simulations=48), even)
+            found.append(search.search(tables, np.arange(4), np.random.default_rng(0), noise=False))
+    assert found[0].action.tolist() == found[1].action.tolist()
+    assert np.allclose(found[0].policy, found[1].policy, atol=1e-4)
+    with pytest.raises(GameError, match=r"it has chance$"):
+        NetworkSearch(Pgx(name="backgammon"), GumbelSearch(), even)
