@@ -199,7 +199,8 @@ def test_what_a_player_trains_with_is_not_judged_by_rules_that_have_changed_sinc
 
 def test_a_search_cannot_change_while_actors_search() -> None:
     searching = replace(EXPERIMENT, game=TicTacToe(), algorithm=GumbelAlphaZero())
-    assert follow({"algorithm.value_weight": "0.5"}, experiment=searching).algorithm == GumbelAlphaZero(value_weight=0.5)
+    after = follow({"algorithm.value_weight": "0.5"}, experiment=searching)
+    assert after.algorithm == GumbelAlphaZero(value_weight=0.5)
     with pytest.raises(ConfigError, match=r"algorithm\.search: actors search as the run began"):
         follow({"algorithm.search.simulations": "8"}, experiment=searching)
     with pytest.raises(ConfigError, match=r"algorithm\.search: actors search as the run began, with None"):
