@@ -37,7 +37,7 @@ def test_a_game_that_is_none_is_named(game: Any) -> None:
             r"isolation.step_seconds \(40\) and isolation.start_seconds \(30\) together must be below "
             r"supervision.hung_after_s \(60\)",
         ),
-        ({"game": Isolated("kuhn", start_seconds=40.0)}, r"game.step_seconds \(20\) and game.start_seconds"),
+        ({"game": Isolated("kuhn", {"critic_state": True}, start_seconds=40.0)}, r"game.step_seconds \(20\) and game.start_seconds"),
     ],
 )
 def test_impossible_values_are_named(change: dict[str, Any], named: str) -> None:

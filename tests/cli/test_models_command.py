@@ -24,7 +24,10 @@ from ludus.models.policy import join_kinds, weights_of
 from ludus.runtime.networks import build_policies
 from ludus.store.run_folder import RunFolder
 
-MODEL = ("model.hidden=16",)
+MODEL = (
+    "model.hidden=16", "model.activation=tanh", "model.central_critic=false", "model.action_values=false",
+    "algorithm.all_actions=false", "game.critic_state=false",
+)  # fmt: skip
 TRAINING = (
     "runtime=serial", "budget=3000", "actor.num_tables=32", "actor.matches=2", "actor.episodes_per_table=4",
     "learner.batch_size=1000", "evaluation.episodes=32", *MODEL,

@@ -103,7 +103,9 @@ def test_ranks_learn_within_the_lag(tmp_path: Path, schedule: dict[str, Any], nu
     assert max(record["main/max_lag"] for record in records) <= described.learner.lag
     # A pass is cut into as many pieces as one learner would cut the batches of both ranks.
     sizes = [after - before for before, after in pairwise([0, *(one["decisions"] for one in records)])]
-    for size, record in zip(sizes, records, strict=True):
+    if "main/nash_conv" in records[-1] and not sizes[-1]:
+        sizes.pop()  # the last snapshot was measured after the last update
+    for size, record in zip(sizes, records, strict=False):
         assert record["main/gradient_steps"] == 2 * max(1, round(size / (BATCH // 2)))
     assert min(sizes) >= 0.8 * BATCH, "both ranks' actors count"
 

@@ -180,7 +180,7 @@ class PartRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """The verdicts on all promises; printed as a table followed by the failures and by what seats have seen."""
+    """The verdicts on all promises; printed as a table followed by what seats have seen and by the failures."""
 
     game: str
     verdicts: tuple[Verdict, ...]
@@ -212,11 +212,11 @@ class Report:
             f"  {verdict.mark:<8}  {verdict.promise:<{width}}  {verdict.text} ({verdict.times}x)"
             for verdict in self.verdicts
         ]
-        lines += [f"  {failure}" for failure in self.failures]
         if self.ranges:
             room = max(map(len, self.ranges))
             lines += ["Seen in play, by part of the observation:"]
             lines += [f"  {name:<{room}}  {seen}" for name, seen in self.ranges.items()]
+        lines += [f"  {failure}" for failure in self.failures]
         return "\n".join(lines)
 
 

@@ -302,9 +302,9 @@ def test_what_a_game_prints_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
 
 def test_a_source_is_isolated_by_its_address() -> None:
     made = isolate(Kuhn(), Isolation(processes=3))
-    assert made == Isolated("ludus.games.builtin.kuhn:Kuhn", {"seats": 2}, processes=3)
+    assert made == Isolated("ludus.games.builtin.kuhn:Kuhn", {"seats": 2, "critic_state": False}, processes=3)
     assert isolate(made, Isolation(step_seconds=5.0)) == Isolated(
-        "ludus.games.builtin.kuhn:Kuhn", {"seats": 2}, step_seconds=5.0
+        "ludus.games.builtin.kuhn:Kuhn", {"seats": 2, "critic_state": False}, step_seconds=5.0
     )
     assert made.spec == Kuhn().spec
     assert HOSTILE.endswith("hostile_games.py:Hostile")

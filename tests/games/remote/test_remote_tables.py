@@ -157,9 +157,9 @@ def test_an_experiment_is_pointed_at_a_server(monkeypatch: pytest.MonkeyPatch) -
 def test_a_recipe_takes_a_game_by_its_remote_address() -> None:
     from ludus.lookup import find_experiment
 
-    with serving("kuhn") as server:
-        experiment = find_experiment("kuhn", [f"game=remote://{server}/kuhn"])
-        assert experiment.game == Remote(server=server, game="kuhn")
+    with serving("leduc") as server:
+        experiment = find_experiment("leduc", [f"game=remote://{server}/leduc"])
+        assert experiment.game == Remote(server=server, game="leduc")
 
 
 def test_clients_share_a_server_but_no_tables() -> None:
