@@ -30,7 +30,7 @@ from _report import REPORTS, machine, parser, write
 EVERY_S = 10.0
 LEAST_HOURS = 1.0
 WARM_UP = 1 / 3
-"""Share of the decisions that does not count: allocators settle, caches of code and models fill."""
+"""Share of a process's decisions that does not count: allocators settle, caches of code and models fill."""
 WINDOWS = 12
 """The rest is cut into so many parts. A part has a low and a high mark, its 10th and 90th percentile."""
 SLACK = {"memory": (4.0, 0.02), "descriptors": (1.0, 0.0), "threads": (1.0, 0.0)}
@@ -39,7 +39,8 @@ FASTER = 1.25
 """A folder may grow in proportion to decisions: the second half by no more than this times the first."""
 FLAT_BYTES = 2**20
 RULE = (
-    f"Rule, written before the run: the first {WARM_UP:.0%} of the decisions do not count. The rest is cut into "
+    f"Rule, written before the run: the first {WARM_UP:.0%} of the decisions of a process do not count (at first: "
+    "of the run, which judged a process that was started in the middle while its caches filled). The rest is cut into "
     f"{WINDOWS} parts of equal time; the low and the high mark of a part are its 10th and 90th percentile. A line is "
     "fitted to the low marks and one to the high marks, against decisions. A quantity **GROWS** if both lines rise, "
     f"from the first part to the last, by more than {SLACK['memory'][0]:.0f} MiB and {SLACK['memory'][1]:.0%} "
@@ -175,8 +176,10 @@ def series(samples: Sequence[Mapping[str, Any]], process: str, quantity: str) ->
     )
 
 
-def after_warm_up(found: Series, end: float) -> Series:
-    kept = found[0] >= end * WARM_UP
+def after_warm_up(found: Series) -> Series:
+    if not len(found[0]):
+        return found
+    kept = found[0] >= found[0][0] + (found[0][-1] - found[0][0]) * WARM_UP
     return found[0][kept], found[1][kept]
 
 
@@ -227,11 +230,11 @@ def report(into: Path, name: str) -> None:
     for process in names:
         for quantity in ("own", "rss", "pss", "descriptors", "threads"):
             kind = quantity if quantity in SLACK else "memory"
-            rows.append([process, quantity, *verdict(after_warm_up(series(samples, process, quantity), end), kind)])
+            rows.append([process, quantity, *verdict(after_warm_up(series(samples, process, quantity)), kind)])
     judged = [row for row in rows if row[-1] != "too few samples"]
     short = sorted({row[0] for row in rows} - {row[0] for row in judged})
     parts = sorted({part for one in samples for part in one["folder"]})
-    folder_rows = [[part, *folder_verdict(after_warm_up(_folder(samples, part), end))] for part in parts]
+    folder_rows = [[part, *folder_verdict(after_warm_up(_folder(samples, part)))] for part in parts]
     loads = [one["load"] for one in samples]
     facts |= {
         "trained": f"{hours * 60:.0f} minutes by `ludus train`, local runtime, 1 actor, {end:.2f} million decisions",
