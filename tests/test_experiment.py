@@ -12,6 +12,7 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.isolation.isolated import Isolated, Isolation
 from ludus.league.rules import LeagueRules, Role
+from ludus.models.network_policy import ActorCritic
 from ludus.recipes.kuhn import experiment
 from ludus.workers.config import Supervision
 
@@ -37,7 +38,11 @@ def test_a_game_that_is_none_is_named(game: Any) -> None:
             r"isolation.step_seconds \(40\) and isolation.start_seconds \(30\) together must be below "
             r"supervision.hung_after_s \(60\)",
         ),
-        ({"game": Isolated("kuhn", {"critic_state": True}, start_seconds=40.0)}, r"game.step_seconds \(20\) and game.start_seconds"),
+        (
+            {"game": Isolated("kuhn", {"critic_state": True}, start_seconds=40.0)},
+            r"game.step_seconds \(20\) and game.start_seconds",
+        ),
+        ({"model": ActorCritic()}, "algorithm.all_actions needs .* set model.action_values=true"),
     ],
 )
 def test_impossible_values_are_named(change: dict[str, Any], named: str) -> None:

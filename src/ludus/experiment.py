@@ -215,6 +215,10 @@ class Experiment:
             self._check_search("algorithm.search")
             if getattr(self.model, "memory", 0):
                 raise ValueError("algorithm.search: a network with a memory (model.memory) cannot search")
+        if getattr(self.algorithm, "all_actions", False) and not getattr(self.model, "action_values", True):
+            raise ValueError(
+                "algorithm.all_actions needs a critic that tells action values: set model.action_values=true"
+            )
         for one in self.learner.recompute:
             if one not in self.algorithm.recomputable:
                 able = ", ".join(self.algorithm.recomputable) or "none"

@@ -171,7 +171,8 @@ def test_every_state_of_kuhn(open_page: OpenPage, tmp_path: Path) -> None:
         assert found["view"]["hands"][1]["card"] is None
         assert found["seen"] == {"information": seen["information"].tolist()}
         rows = {"information": seen["information"][None]}
-        acted = policy.act(rows, {"move": np.ones((1, 2), bool)}, {}, np.array([[0.5]], np.float32))
+        uniform = np.array([[0.5]], np.float32)
+        acted = policy.act(rows, {"move": np.ones((1, 2), bool)}, {}, uniform, want_value=False)
         assert np.log(found["probabilities"][acted.action["move"][0]]) == pytest.approx(acted.log_prob[0, 0], abs=1e-5)
         waiting += [state.child(action) for action in state.legal_actions()]
     assert states == 6 * 9

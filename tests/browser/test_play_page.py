@@ -39,11 +39,12 @@ MAP = 32
 
 def small(experiment: Experiment) -> Experiment:
     """With a tiny network and two updates."""
+    plain = isinstance(experiment.model, ActorCritic)
     return replace(
         experiment,
         runtime="serial",
         budget=128,
-        model=ActorCritic(hidden=(8,)),
+        model=replace(experiment.model, hidden=(8,)) if plain else ActorCritic(hidden=(8,)),
         actor=ActorConfig(num_tables=4, matches=2, episodes_per_table=2, unroll_length=8),
         learner=replace(experiment.learner, batch_size=64, minibatch_size=32, buffer_size=256),
         evaluation=EvaluationConfig(opponents=(), past=0, ladder=0, episodes=1),

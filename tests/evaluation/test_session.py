@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from played_runs import small
 
+from ludus.algorithms.ppo import PPO
 from ludus.data.records import ModelId
 from ludus.evaluation.play.session import PlaySession, SeatedOpponent, WrongMove
 from ludus.evaluation.play.views import find_view
@@ -82,7 +83,7 @@ def test_in_a_game_of_cards_its_thoughts_wait_for_the_end() -> None:
     """What it thinks of its own place would tell its card. What it thinks of the person's depends on what the
     person sees: it is the same whatever card the agent holds."""
     source = Kuhn()
-    seated = untrained(small(replace(kuhn.experiment(), game=source, model=ActorCritic())))
+    seated = untrained(small(replace(kuhn.experiment(), game=source, model=ActorCritic(), algorithm=PPO())))
     by_card: dict[str, list[Any]] = {}
     others: dict[str, set[str]] = {}
     for seed in range(12):

@@ -53,7 +53,7 @@ def agent_file(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_files_say_what_they_are(ludus: Ludus, trained: Path, tmp_path: Path) -> None:
-    shown = ludus("export", str(trained), "main@best", "--to", "out/agent.onnx", "--logits", "--value")
+    shown = ludus("export", str(trained), "main@best", "--to", "out/agent.onnx", "--logits")
     assert shown.code == 0
     assert "checked:" in shown.out
     assert "largest difference" in shown.out
@@ -64,7 +64,7 @@ def test_files_say_what_they_are(ludus: Ludus, trained: Path, tmp_path: Path) ->
     (policy,) = manifest["policies"]
     assert policy["sha256"] == hashlib.sha256((out / "agent.onnx").read_bytes()).hexdigest()
     assert [one["name"] for one in policy["inputs"]] == ["observation.information", "legal.move", "uniforms"]
-    assert {one["name"] for one in policy["outputs"]} == {"action.move", "log_prob", "logits.move", "value"}
+    assert {one["name"] for one in policy["outputs"]} == {"action.move", "log_prob", "logits.move"}
     assert manifest["game"]["name"] == "kuhn"
     assert manifest["parity"]["decisions"] > 1000
     assert max(manifest["parity"]["largest_difference"].values()) <= 1e-5
@@ -140,6 +140,18 @@ def test_an_exported_agent_plays_as_the_player_does(trained: Path, agent_file: P
         front_door.load_agent(agent_file, "other")
     with pytest.raises(front_door.GameError, match="comes from a file already"):
         here.export("again.onnx")
+
+
+def test_the_value_goes_along_unless_it_needs_what_only_training_sees(
+    ludus: Ludus, trained: Path, siege: Path, tmp_path: Path
+) -> None:
+    assert ludus("export", str(siege), "main", "--to", "siege.onnx", "--value").code == 0
+    for policy in json.loads((tmp_path / "siege.json").read_text())["policies"]:
+        assert "value" in {one["name"] for one in policy["outputs"]}
+    shown = ludus("export", str(trained), "main", "--to", "kuhn.onnx", "--value")
+    assert shown.code != 0
+    assert "the value needs 'critic.cards', which exists in training only" in shown.err
+    assert not (tmp_path / "kuhn.onnx").exists()
 
 
 def test_seats_of_several_kinds_have_a_file_each(siege: Path, tmp_path: Path) -> None:

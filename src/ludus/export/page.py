@@ -35,7 +35,7 @@ STATIC = Path(__file__).parent / "static"
 SHARED = (Path(play.__file__).parent / "static", Path(web.__file__).parent / "static")
 AGENTS = "agents"
 RULES: Mapping[type, Callable[[Any], dict[str, Any]]] = {
-    ConnectFour: lambda game: {"game": "connect_four", "threats": game.threats},
+    ConnectFour: lambda game: {"game": "connect_four", "threats": game.threats, "all_threats": game.all_threats},
     TicTacToe: lambda game: {"game": "tic_tac_toe"},
     Kuhn: lambda game: {"game": "kuhn"},
 }

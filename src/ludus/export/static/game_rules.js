@@ -67,9 +67,14 @@ class Board {
 
   // Flags of the seat's own stones, then of the other's. Where stones fall, the bottom row comes first.
   flags(seat) {
-    const rows = Array.from({ length: this.rows }, (_, row) => (this.falls ? this.rows - 1 - row : row));
-    return [seat, 1 - seat].flatMap((owner) => rows.flatMap((row) =>
-      Array.from({ length: this.columns }, (_, column) => Number(this.stones[row * this.columns + column] === owner))));
+    const cells = this.falls ? this.bottomUp() : [...this.stones.keys()];
+    return [seat, 1 - seat].flatMap((owner) => cells.map((cell) => Number(this.stones[cell] === owner)));
+  }
+
+  // All cells, the bottom row first.
+  bottomUp() {
+    return [...this.stones.keys()].sort((one, other) =>
+      Math.floor(other / this.columns) - Math.floor(one / this.columns) || one - other);
   }
 
   optionName(option) {
@@ -96,27 +101,35 @@ class Board {
 }
 
 export class ConnectFour extends Board {
-  constructor({ threats }) {
+  constructor({ threats, all_threats }) {
     super(6, 7, 4, true);
-    this.threats = threats;
+    [this.threats, this.allThreats] = [threats, all_threats];
   }
 
   observation(seat) {
     const seen = { board: this.flags(seat) };
-    if (this.threats) seen.threats = [...this.winningColumns(seat), ...this.winningColumns(1 - seat)];
+    const seats = [seat, 1 - seat];
+    if (this.threats) seen.threats = seats.flatMap((one) => this.winningColumns(one));
+    if (this.allThreats) seen.all_threats = seats.flatMap((one) => this.winningCells(one));
     return seen;
   }
 
   // The columns in which a stone of the seat would complete a line now.
   winningColumns(seat) {
-    return Array.from({ length: this.columns }, (_, column) => {
-      const cell = this.cellOf(column);
-      if (cell === null) return 0;
-      this.stones[cell] = seat;
-      const wins = this.lines(seat).includes(cell);
-      this.stones[cell] = -1;
-      return Number(wins);
-    });
+    return Array.from({ length: this.columns }, (_, column) => Number(this.completes(seat, this.cellOf(column))));
+  }
+
+  // The empty cells where a stone of the seat would complete a line, whether or not one can fall there now.
+  winningCells(seat) {
+    return this.bottomUp().map((cell) => Number(this.stones[cell] < 0 && this.completes(seat, cell)));
+  }
+
+  completes(seat, cell) {
+    if (cell === null) return false;
+    this.stones[cell] = seat;
+    const wins = this.lines(seat).includes(cell);
+    this.stones[cell] = -1;
+    return wins;
   }
 }
 
