@@ -34,7 +34,7 @@ from ludus.store.model_pool import VARIANTS
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.config import LearnerConfig
-from ludus.workers.evaluator import ExactGame
+from ludus.workers.exploitability import ExactGame
 
 GAMES: dict[str, GameSource] = {"leduc": Leduc(), "blotto": Blotto()}
 BUDGETS = {"leduc": 1_500_000, "blotto": 500_000}

@@ -35,7 +35,7 @@ from ludus.runtime.coordinator import Training
 from ludus.runtime.processes import local_training
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.config import LearnerConfig
-from ludus.workers.evaluator import ExactGame
+from ludus.workers.exploitability import ExactGame
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining
 

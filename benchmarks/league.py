@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ludus.data.game_tree import FlatTree
 from ludus.league.equilibrium import nash, zero_sum_value
 from ludus.league.ratings import fit_elo
-from ludus.workers.evaluator import ExactGame
+from ludus.workers.exploitability import ExactGame
 
 PRESETS = ("self_play", "fsp", "pfsp", "alphastar", "psro")
 ALGORITHMS = ("ppo", "magnet")

@@ -196,6 +196,17 @@ class Experiment:
                     raise ValueError(
                         f"{place}: {self.game.spec.name} has no bot {bot!r}; it has {', '.join(sorted(bots))}"
                     )
+        if (exploiters := self.evaluation.exploiters) is not None:
+            if self.game.spec.num_teams == 1:
+                raise ValueError(
+                    f"evaluation.exploiters: {self.game.spec.name} has one team: there is nobody to exploit"
+                )
+            for named in exploiters.roles:
+                if named not in self.league.roles:
+                    raise ValueError(
+                        f"evaluation.exploiters.roles: the league has no role {named!r}; it has "
+                        f"{', '.join(self.league.roles)}"
+                    )
         players = [player for name in self.league.roles for player in self.league.players_of(name)]
         for player in (*players, *self.league.external):
             if player in bots:

@@ -23,7 +23,7 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.game import allocate_actions
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
-from ludus.workers.evaluator import ExactGame
+from ludus.workers.exploitability import ExactGame
 
 PENNIES = np.array([[1.0, -1.0], [-1.0, 1.0]])
 BIASED = np.array([[3.0, -1.0], [-1.0, 1.0]])

@@ -102,7 +102,17 @@ def strength(*yardsticks: tuple[str, float], y: Sequence[float] = (), **more: An
     ]
     rated = RatedLine(name="main", x=[1e6 * place for place in range(len(y))], y=[*y], error=[10.0] * len(y))
     parts = {"verdict": [], "player": "main", "best": "main.9", "best_elo": 0.0, "rating_unit": "Elo", "bots": {}}
-    return Strength(**{**parts, "ratings": [rated], "win_rates": [], "exploitability": [], "yardsticks": lines, **more})
+    return Strength(
+        **{
+            **parts,
+            "ratings": [rated],
+            "win_rates": [],
+            "exploitability": [],
+            "exploited": [],
+            "yardsticks": lines,
+            **more,
+        }
+    )
 
 
 @pytest.mark.parametrize(

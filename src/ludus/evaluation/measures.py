@@ -54,14 +54,13 @@ from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
 from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.evaluator import evaluation_row, keep_rows
+from ludus.workers.exploitability import EXPLOITS
 from ludus.workers.player_cache import FixedPlayers, played_weights
 
 Weights = Literal["average", "live"]
 Tell = Callable[[str], None]
 FIXED = ("game", "bots", "policies", "model", "frozen_models", "league", "evaluation", "middleware", "name")
 """Settings that an exploiter shares with its target, or that make no sense for it."""
-EXPLOITS = "exploits.jsonl"
-"""The file of the run's metrics that holds exploit records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from ludus.league.population import SearchSpace  # Interface of the values that 
 from ludus.league.population import Uniform  # A number, each alike.
 from ludus.league.population import LogUniform  # A number, each order of magnitude alike.
 from ludus.league.population import OneOf  # One of several values.
+from ludus.league.rules import Exploiters  # Best responses that a run trains against its own snapshots.
 from ludus.league.players import Player  # A member of the league.
 from ludus.league.players import Standing  # What is known about one learning player.
 from ludus.data.records import Match  # Players on the seats of tables, for a number of episodes.
@@ -77,6 +78,7 @@ __all__ = [
     "ByUpdates",
     "ByWinRate",
     "Candidates",
+    "Exploiters",
     "FixedLaw",
     "ForgottenOrStrong",
     "FromStart",

@@ -240,6 +240,30 @@ def _check_model(place: str, model: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Exploiters:
+    """Best responses that a run trains against its own snapshots: the metrics `PLAYER/exploiter_win_rate` and
+    `PLAYER/exploiter_score`, which are lower bounds on how much the player can be beaten by."""
+
+    every: int = 1_000_000
+    """Decisions of a player between two snapshots that are measured."""
+    share: float = 0.1
+    """Decisions that exploiters train on, per decision of the players that they measure: each gets `share * every`."""
+    roles: tuple[str, ...] = ()
+    """Roles whose players are measured; empty: the first role."""
+    episodes: int = 1_024
+    """Fewest games that measure the best of an exploiter's snapshots."""
+
+    def __post_init__(self) -> None:
+        require_in(self, "[1, inf]", every=self.every, episodes=self.episodes)
+        require_in(self, "(0, inf]", share=self.share)
+
+    @property
+    def budget(self) -> int:
+        """Decisions that each exploiter trains on."""
+        return max(1, round(self.share * self.every))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationConfig:
     """The opponents of every new snapshot, and how often snapshots are measured again."""
 
@@ -254,6 +278,8 @@ class EvaluationConfig:
     exact_nodes: int = 20_000
     """In a game whose tree has at most so many nodes, every new snapshot is measured exactly: the metric
     `PLAYER/nash_conv`. 0: never."""
+    exploiters: Exploiters | None = None
+    """Exploiters that are trained beside the run, for games whose tree cannot be walked. None: none."""
 
     def __post_init__(self) -> None:
         require_in(self, "[1, inf]", episodes=self.episodes)

@@ -51,6 +51,17 @@ METRICS = (
     Metric(
         "PLAYER/nash_conv", "score", "Exact NashConv of the averaged weights of its newest snapshot; 0: unbeatable."
     ),
+    Metric(
+        "PLAYER/exploiter_win_rate",
+        "win rate",
+        "Of an exploiter trained against its latest measured snapshot (evaluation.exploiters): a lower bound.",
+    ),
+    Metric(
+        "PLAYER/exploiter_score",
+        "score",
+        "Mean score of that exploiter; where teams have roles, its gain over the snapshot.",
+    ),
+    Metric("PLAYER/exploited_decisions", "decisions", "That the snapshot was trained on which it played against."),
     Metric("PLAYER/episode_length", "steps", "Of the table, from reset to the end."),
     Metric("PLAYER/policy_loss", "", "What the policy is trained on."),
     Metric("PLAYER/policy_loss.REWARD", "", "The part of a further reward."),

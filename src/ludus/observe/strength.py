@@ -16,7 +16,8 @@ from ludus.observe.league_fold import trained_on
 from ludus.observe.league_page import curves_of
 
 NASH_CONV = "/nash_conv"
-"""Metrics with this ending are exploitability by player."""
+EXPLOITED = "/exploiter_win_rate"
+"""Metrics with these endings are exploitability by player: exact, and by trained exploiters."""
 RECENT_SHARE = 0.2
 """The last part of a training that tells whether it still gains."""
 WIDE_ELO = 200.0
@@ -62,6 +63,8 @@ class Strength(msgspec.Struct, frozen=True, kw_only=True):
     """Of the player's snapshots against each scripted player."""
     exploitability: list[Series]
     """NashConv over decisions, by player, where it is measured."""
+    exploited: list[Series]
+    """Win rate of trained exploiters over the decisions of the snapshots that they met, by player."""
 
 
 def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable) -> Strength:
@@ -87,8 +90,17 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
         yardsticks=yardsticks,
         win_rates=[] if one_team else _win_rates(league, player, list(bots)),
         exploitability=exploitability,
+        exploited=[_exploited(metrics, name) for name in metrics.names if name.endswith(EXPLOITED)],
     )
     return msgspec.structs.replace(made, verdict=verdict_of(made, known))
+
+
+def _exploited(metrics: MetricsTable, name: str) -> Series:
+    """An exploiter is measured when its player has long gone on: the curve is over what its target was trained on."""
+    player = name.removesuffix(EXPLOITED)
+    x, y = metrics.column(f"{player}/exploited_decisions"), metrics.column(name)
+    known = np.isfinite(x) & np.isfinite(y)
+    return Series(name=player, unit="win rate", x=x[known].tolist(), y=y[known].round(4).tolist())
 
 
 def _scores(summary: LeagueSummary) -> dict[str, tuple[float, float]]:
@@ -146,11 +158,16 @@ def verdict_of(strength: Strength, known: dict[str, tuple[float, float]]) -> lis
     if strength.best is None:
         return ["No evaluation has ended yet: how strong it is will be known after the first one."]
     told = [_against(strength, known), _trend(strength)]
-    if strength.exploitability:
-        newest = next((value for value in reversed(strength.exploitability[0].y) if value is not None), None)
-        if newest is not None:
-            told.append(f"Its NashConv is {newest:.3g}: what best responses gain, summed over the seats.")
+    if (newest := _newest(strength.exploitability)) is not None:
+        told.append(f"Its NashConv is {newest:.3g}: what best responses gain, summed over the seats.")
+    if (newest := _newest(strength.exploited)) is not None:
+        told.append(f"The latest exploiter trained against it wins {newest:.0%} of games; a better one may win more.")
     return [one for one in told if one]
+
+
+def _newest(curves: Sequence[Series]) -> float | None:
+    """The latest value of the first curve."""
+    return next((value for curve in curves[:1] for value in reversed(curve.y) if value is not None), None)
 
 
 def _against(strength: Strength, known: dict[str, tuple[float, float]]) -> str:

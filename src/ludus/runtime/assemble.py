@@ -44,7 +44,8 @@ from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
 from ludus.workers.buffer_worker import Recomputing, recomputed_arrays
 from ludus.workers.controller import Controller, LearnerClient
-from ludus.workers.evaluator import EvaluationBook, Evaluator, ExactGame, Probs, SnapshotExploitability
+from ludus.workers.evaluator import EvaluationBook, Evaluator
+from ludus.workers.exploitability import ExactGame, Probs, SnapshotExploitability
 from ludus.workers.inference import Inference, InlineInference
 from ludus.workers.learner import Learner
 from ludus.workers.messages import HostedPlayer

@@ -41,6 +41,7 @@ from ludus.store.ledger import MissingLedger
 from ludus.store.run_control import LOOK_EVERY_S, Bottleneck, RequestFolder, WorkerStatus
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller, LearnerClient, unreadable_models
+from ludus.workers.exploitability import SnapshotExploiters
 from ludus.workers.messages import HostedPlayer
 from ludus.workers.worker import Diverged, LearningWatch, StopTraining, TrainingFailed
 
@@ -184,6 +185,8 @@ class Coordinator(Generic[W]):
         self._accepted: LossAccepted | None = None
         self.notices: list[str] = []
         """What whoever starts the run has to know: what was lost, and what is used instead."""
+        self._waits = False
+        """Whether all is trained and only exploiters are waited for."""
         self.controller: Controller
         with ExitStack() as resources:
             self._ledger = resources.enter_context(folder.ledger())
@@ -197,6 +200,8 @@ class Coordinator(Generic[W]):
             resources.callback(self.workers.close)
             self._status = StatusWriter(self, self._orders, self.workers.status, service_status)
             self._exploitability = snapshot_exploitability(experiment, folder, self.league)
+            self._exploiters = SnapshotExploiters(folder, self.league, self._metrics.tell)
+            resources.callback(self._exploiters.close)
             self._note_unclean_end()
             self._note_loss_accepted()
             self._start("restart")
@@ -440,6 +445,8 @@ class Coordinator(Generic[W]):
                 reason = self._run_rounds(
                     lambda: not (self._is_spent and self.controller.is_measuring), watch, training=False
                 )
+            if reason == FINISHED:
+                reason = self._await_exploiters(watch)
             if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
                 break
         if reason == FINISHED and (measured := self._measure_snapshots()):  # of the last snapshots
@@ -449,6 +456,18 @@ class Coordinator(Generic[W]):
         if reason == FINISHED:
             self._require_results()
         return reason
+
+    def _await_exploiters(self, watch: Callable[[Any], None] | None) -> str:
+        """The workers have nothing to do meanwhile, and leave the cores to the exploiters."""
+        self._waits = True
+        try:
+            return self._run_rounds(
+                lambda: not (self._is_spent and self._exploiters.is_busy(self.experiment.evaluation.exploiters)),
+                watch,
+                training=False,
+            )
+        finally:
+            self._waits = False
 
     def _require_results(self) -> None:
         """Raise `TrainingFailed` if all matches of this start are void, although everything was learned."""
@@ -469,6 +488,7 @@ class Coordinator(Generic[W]):
             self._note(self.workers.run_round(finished, training=training))
             if time.monotonic() - self._looked >= LOOK_EVERY_S:
                 self._look()
+                self._follow_exploiters()
             self._take_requests()
             self._status.publish()
             if watch is not None:
@@ -503,6 +523,13 @@ class Coordinator(Generic[W]):
             self._metrics.tell(f"metrics: a snapshot has no nash_conv: {type(error).__name__}: {error}")
             return {}
 
+    def _follow_exploiters(self) -> None:
+        """None starts while the run is paused."""
+        if self._orders.paused:
+            return
+        if measured := self._exploiters.follow(self.experiment.evaluation.exploiters):
+            self._metrics.append({**self.numbers(), **measured})
+
     def _take_requests(self) -> None:
         """Do what commands have asked for. When learning players join or leave, all workers start again, from
         a checkpoint of this moment."""
@@ -514,8 +541,8 @@ class Coordinator(Generic[W]):
                 self.save(clean=False)
                 self._restart("league edited")
         self._orders.end_at_once()
-        if self._orders.paused != self.workers.paused:
-            self.workers.pause(self._orders.paused)
+        if (self._orders.paused or self._waits) != self.workers.paused:
+            self.workers.pause(self._orders.paused or self._waits)
             self.controller.clock.hold(self._orders.paused)
             self._status.publish(at_once=True)
 

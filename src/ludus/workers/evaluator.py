@@ -1,21 +1,14 @@
-"""Evaluation during training: the choice of matches, which actors play, their records, and exact exploitability."""
+"""Evaluation during training: the choice of matches, which actors play, and their records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from ludus.data.batch import Batch
-from ludus.data.game_tree import FlatTree, ForgetfulSeatError, LargeTreeError, TreeState
 from ludus.data.records import Match, ModelId, Pair, Result
-from ludus.league.equilibrium import nash
 from ludus.league.league import League
 from ludus.league.matches import first_players
 from ludus.league.payoff import wilson_interval
@@ -24,7 +17,6 @@ from ludus.league.psro import reads_every_pair
 from ludus.league.role_scores import first_side, role_lines
 from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.league.summary import best_snapshot
-from ludus.models.policy import Policy
 from ludus.store.model_pool import BEST
 from ludus.store.run_folder import MetricsFile, RunFolder
 
@@ -233,122 +225,3 @@ def _against(player: str, pair: Pair, result: Result) -> dict[str, Any]:
         "win_rate": points / result.episodes,
         "win_rate_interval": list(wilson_interval(points, result.episodes)),
     }
-
-
-Probs = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class ExactGame:
-    """A game tree, and the action probabilities of policies in all of its information states."""
-
-    root: TreeState
-    most_nodes: int | None = None
-
-    @cached_property
-    def tree(self) -> FlatTree:
-        return FlatTree.build(self.root, self.most_nodes)
-
-    def probabilities(self, policy: Policy) -> Probs:
-        """[information states, actions], for policies without memory."""
-        if policy.state_arrays:
-            raise ValueError("exact exploitability needs a policy without memory: it asks about each state by itself")
-        (head,) = policy.kind.action.heads
-        tree = self.tree
-        num = len(tree.legal)
-        rows = torch.zeros(num)
-        batch = Batch(
-            observation={
-                **{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tree.observations.items()},
-                # What critics see differs between the histories of an information state, and no value is asked for.
-                **{name: torch.zeros(num, *array.shape[1:]) for name, array in tree.critic_observations.items()},
-            },
-            legal={head: torch.from_numpy(tree.legal)},
-            action={head: torch.from_numpy(tree.legal.argmax(1).astype(np.int32))},
-            log_prob=rows[:, None],
-            value=rows,
-            reward=rows,
-            elapsed=rows,
-            over=rows,
-            valid=rows > 0,
-            follows=rows > 0,
-            first=rows > 0,
-            version=rows,
-            state={},
-        )
-        with torch.no_grad():
-            probs = policy.unroll(batch).log_probs[head].double().exp().numpy()
-        probs = np.where(tree.legal, probs, 0.0)
-        return np.asarray(probs / probs.sum(1, keepdims=True))
-
-    def nash_conv(self, probs: Probs) -> float:
-        """Sum over the seats of the gain of a best response; 0 in an equilibrium."""
-        return self.tree.nash_conv(probs)
-
-    def mixture(self, tables: Sequence[Probs], weights: NDArray[np.float64]) -> Probs:
-        """The policy that draws one of the tables before each game and then follows it."""
-        return self.tree.mixture(np.stack(tables), weights)
-
-    def equilibrium_mixture(self, tables: Sequence[Probs]) -> tuple[Probs, NDArray[np.float64]]:
-        """The Nash mixture of these policies and its weights, for two seats."""
-        scores = np.array([[self._mean_score(row, column) for column in tables] for row in tables])
-        weights = nash(scores).row
-        return self.mixture(tables, weights), weights
-
-    def _mean_score(self, table: Probs, other: Probs) -> float:
-        """Expected score of `table` against `other`, averaged over both seats."""
-        first = self.tree.infostate_seat[:, None] == 0
-        as_first = self.tree.values(np.where(first, table, other))[0]
-        as_second = self.tree.values(np.where(first, other, table))[1]
-        return float(as_first + as_second) / 2
-
-
-class SnapshotExploitability:
-    """NashConv of the averaged weights of every new snapshot, as metrics of its player. It is computed where the
-    controller is, so that actors and learners of other processes go on; the size of the tree bounds what it costs."""
-
-    def __init__(
-        self, root: Callable[[], TreeState | None], load: Callable[[ModelId], Sequence[Policy]], league: League
-    ) -> None:
-        """`load`: the policies of a model with its averaged weights. Snapshots that `league` has already were measured
-        before."""
-        self._root = root
-        self._load = load
-        self._league = league
-        self._known = {player.id for player in league.players.values() if player.frozen}
-        self._game: ExactGame | None = None
-        self._limit: int | None = None
-        """The size of tree that `_game` was looked for with; None: not yet."""
-
-    def follow(self, most_nodes: int) -> dict[str, float]:
-        """Metrics of the snapshots since the last call, in games whose tree has at most so many nodes."""
-        new = [one for one in self._league.players.values() if one.frozen and one.id not in self._known]
-        self._known |= {one.id for one in new}
-        own = {one.parent: one for one in new if one.parent is not None and one.model is not None}
-        if not own:
-            return {}
-        if self._limit != most_nodes:
-            self._game, self._limit = None, most_nodes  # if this raises, it is not tried again
-            self._game = self._find_game(most_nodes)
-        measured = {}
-        for parent, snapshot in own.items():
-            policies = [] if self._game is None else self._load(ModelId.parse(snapshot.model or ""))
-            if self._game is not None and _is_one_table(policies):
-                measured[f"{parent}/nash_conv"] = self._game.nash_conv(self._game.probabilities(policies[0]))
-        return measured
-
-    def _find_game(self, most_nodes: int) -> ExactGame | None:
-        root = self._root() if most_nodes else None
-        if root is None:
-            return None
-        game = ExactGame(root, most_nodes)
-        try:
-            _ = game.tree
-        except (ForgetfulSeatError, LargeTreeError):
-            return None
-        return game
-
-
-def _is_one_table(policies: Sequence[Policy]) -> bool:
-    """Whether policies are one table of action probabilities: one kind of seat, one head, no memory."""
-    return len(policies) == 1 and len(policies[0].kind.action.heads) == 1 and not policies[0].state_arrays

@@ -10,7 +10,8 @@ export function create(element) {
   const ratings = new CurveChart({ label: "Rating of the snapshots; the band is the 95 % interval", unit: "Elo", height: 240 });
   const rates = new CurveChart({ label: "Games won against scripted players; a draw is half", unit: "share", range: [0, 1], height: 240 });
   const exploitability = new CurveChart({ label: "Exploitability (NashConv); 0 cannot be beaten", unit: "NashConv", height: 240 });
-  const charts = [ratings, rates, exploitability];
+  const exploited = new CurveChart({ label: "Games that a trained exploiter wins; a lower bound", unit: "share", range: [0, 1], height: 240 });
+  const charts = [ratings, rates, exploitability, exploited];
   const verdictPanel = panel("Strength", verdict, yardsticks);
   const curvesPanel = panel("Over training", make("div", { class: "charts strength" }, ...charts.map((one) => one.element)));
   const tiles = make("dl", { class: "tiles" });
@@ -65,9 +66,11 @@ export function create(element) {
     ]);
     rates.show(one.win_rates);
     exploitability.show(one.exploitability);
+    exploited.show(one.exploited);
     ratings.element.hidden = one.ratings.length === 0;
     rates.element.hidden = one.win_rates.length === 0;
     exploitability.element.hidden = one.exploitability.length === 0;
+    exploited.element.hidden = one.exploited.length === 0;
     curvesPanel.hidden = charts.every((chart) => chart.element.hidden);
     best = one.best === null ? null : [one.best, one.best_elo, one.rating_unit];
     drawTiles();
