@@ -35,7 +35,7 @@ help:
 	@echo "make test-faults  every fault of docs/faults.md N times at random moments (N=1), then bad input; goes on where it ended"
 	@echo "make test-sc2  the tests of StarCraft II, in an environment of their own"
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
-	@echo "make bench-league  every league preset beside plain self-play, about an hour on two cores"
+	@echo "make bench-league  every league preset beside plain self-play, about two hours on two cores"
 	@echo "make peers     environments of their own for the libraries that the benchmarks compare with"
 	@echo "make docs      the site of the documentation, into site/"
 	@echo "make reference the pages of docs/reference, from the code"

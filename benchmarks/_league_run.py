@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ludus.config import encode
 from ludus.data.records import ModelId, PlayerAdded
 from ludus.data.schedules import Exponential
 from ludus.experiment import Experiment
+from ludus.games import resolve
 from ludus.games.builtin.blotto import Blotto
 from ludus.games.builtin.leduc import Leduc
 from ludus.games.game import GameSource
@@ -36,20 +38,49 @@ from ludus.workers.actor import ActorConfig
 from ludus.workers.config import LearnerConfig
 from ludus.workers.exploitability import ExactGame
 
-GAMES: dict[str, GameSource] = {"leduc": Leduc(), "blotto": Blotto()}
-BUDGETS = {"leduc": 1_500_000, "blotto": 500_000}
-"""Decisions that all learning players of a league train on together."""
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for every preset and algorithm on a game."""
+
+    game: GameSource
+    budget: int
+    """Decisions that all learning players of a league train on together."""
+    hidden: tuple[int, ...]
+    batch_size: int
+    minibatch_size: int
+    epochs: int
+    learning_rate: float
+    reward_scale: float = 1.0
+
+
+SETTINGS = {
+    "leduc": Setting(Leduc(), 1_500_000, (64, 64), 4_096, 1_024, 4, 1e-3, reward_scale=0.25),
+    "blotto": Setting(Blotto(), 500_000, (32,), 1_024, 256, 2, 2e-3),
+    "blotto_4": Setting(Blotto(soldiers=10, fields=4), 1_000_000, (64,), 1_024, 256, 2, 2e-3),
+    "goofspiel": Setting(
+        resolve("openspiel:goofspiel(num_cards=5,imp_info=True,points_order=descending)", from_tree=True),
+        2_000_000,
+        (64, 64),
+        4_096,
+        1_024,
+        4,
+        1e-3,
+    ),
+}
+"""The settings of Blotto with 4 fields and of Goofspiel are those of Blotto and Leduc: nothing was tried on them."""
 SNAPSHOTS = 25
 """Of a league with one learning player: one more after every such share of the budget."""
-LEARNING_RATE = {"leduc": 1e-3, "blotto": 2e-3}
 
 
 def algorithm(name: str, game: str) -> Algorithm:
-    scale = 0.25 if game == "leduc" else 1.0
     if name == "ppo":
         return PPO(gamma=1.0, lambda_=0.95, entropy=0.01)
     return MagnetPolicyGradient(
-        magnet_weight=Exponential(start=0.3, end=0.05), step_weight=1.0, lambda_=0.95, reward_scale=scale
+        magnet_weight=Exponential(start=0.3, end=0.05),
+        step_weight=1.0,
+        lambda_=0.95,
+        reward_scale=SETTINGS[game].reward_scale,
     )
 
 
@@ -81,18 +112,19 @@ def rules(preset: str, game: str, algorithm_name: str, budget: int) -> LeagueRul
 
 
 def experiment(game: str, algorithm_name: str, preset: str, seed: int, budget: int) -> Experiment:
+    setting = SETTINGS[game]
     return Experiment(
         name=f"{game}-{algorithm_name}-{preset}-{seed}-{budget}",
-        game=GAMES[game],
+        game=setting.game,
         budget=budget,
-        model=ActorCritic(hidden=(64, 64) if game == "leduc" else (32,)),
+        model=ActorCritic(hidden=setting.hidden),
         algorithm=algorithm(algorithm_name, game),
         actor=ActorConfig(num_tables=256, matches=4, episodes_per_table=8, unroll_length=8),
         learner=LearnerConfig(
-            batch_size=4_096 if game == "leduc" else 1_024,
-            minibatch_size=1_024 if game == "leduc" else 256,
-            epochs=4 if game == "leduc" else 2,
-            learning_rate=LEARNING_RATE[game],
+            batch_size=setting.batch_size,
+            minibatch_size=setting.minibatch_size,
+            epochs=setting.epochs,
+            learning_rate=setting.learning_rate,
             max_gradient_norm=5.0,
             average_decay=0.99,
         ),

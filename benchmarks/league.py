@@ -1,7 +1,8 @@
 """Does a league beat self-play? Trains every preset with the same algorithm and the same budget of decisions,
-on Leduc poker and on Colonel Blotto, and measures all of them exactly, on the game tree.
+on Leduc poker, Colonel Blotto and Goofspiel, and measures all of them exactly, on the game tree.
 
-python benchmarks/league.py                          everything, about an hour on two idle cores
+python benchmarks/league.py                          everything, about two hours on two idle cores
+python benchmarks/league.py --games blotto_4 goofspiel --algorithms ppo
 python benchmarks/league.py --games blotto --seeds 1 --keep-in /tmp/league
 """
 
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _league_run import BUDGETS, GAMES
+from _league_run import SETTINGS
 from _report import REPORTS, parser, write
 from numpy.typing import NDArray
 
@@ -33,12 +34,14 @@ from ludus.workers.exploitability import ExactGame
 
 PRESETS = ("self_play", "fsp", "pfsp", "alphastar", "psro")
 ALGORITHMS = ("ppo", "magnet")
+SEEDS = (101, 102, 103)
+"""Settings were chosen on seed 0."""
 Floats = NDArray[np.float64]
 
 
 @cache
 def exact(game: str) -> ExactGame:
-    root = GAMES[game].tree()
+    root = SETTINGS[game].game.tree()
     assert root is not None
     return ExactGame(root)
 
@@ -241,7 +244,7 @@ def draw(runs: Sequence[Trained], path: Path) -> None:
             own = [r for r in runs if (r.game, r.algorithm, r.preset) == (game, algorithm, preset)]
             if not own:
                 continue
-            grid = np.linspace(0, BUDGETS[game], 60)
+            grid = np.linspace(0, SETTINGS[game].budget, 60)
             curves = np.array([np.interp(grid, *run.curve()) for run in own])
             look = {"color": colours[preset], "linestyle": dashes[preset]}
             axis.plot(grid / 1e6, curves.mean(0), label=preset, linewidth=1.8, **look)
@@ -257,10 +260,10 @@ def draw(runs: Sequence[Trained], path: Path) -> None:
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("--games", nargs="+", default=list(GAMES), choices=list(GAMES))
+    arguments.add_argument("--games", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     arguments.add_argument("--algorithms", nargs="+", default=ALGORITHMS, choices=ALGORITHMS)
     arguments.add_argument("--presets", nargs="+", default=PRESETS, choices=PRESETS)
-    arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     arguments.add_argument("--budget", type=float, default=1.0, help="times the usual budget")
     arguments.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments.add_argument("--keep-in", type=Path, help="keep the runs here, and go on with those there")
@@ -276,10 +279,10 @@ def main() -> None:
                 "algorithm": algorithm,
                 "preset": preset,
                 "seed": seed,
-                "budget": int(BUDGETS[game] * chosen.budget),
+                "budget": int(SETTINGS[game].budget * chosen.budget),
                 "folder": str(folder),
             }
-            for seed in range(chosen.seeds)
+            for seed in chosen.seeds
             for game, algorithm, preset in product(chosen.games, chosen.algorithms, chosen.presets)
         ]
         train(jobs, chosen.jobs)
@@ -290,11 +293,12 @@ def main() -> None:
         own.sort(key=lambda run: (PRESETS.index(run.preset), run.seed))
         budget = own[0].facts["budget"]
         tables.append((f"{game}, {algorithm}, {budget / 1e6:g} M decisions", COLUMNS, rows_of(own)))
-    whole = chosen.seeds >= 3 and chosen.budget >= 1 and len(tables) == len(GAMES) * len(ALGORITHMS)
-    whole = whole and set(chosen.presets) == set(PRESETS)
-    write("league", "League presets against self-play", tables, notes=NOTES, keep=whole)
+    whole = len(chosen.seeds) >= 3 and chosen.budget >= 1 and set(chosen.presets) == set(PRESETS)
+    everything = len(tables) == len(SETTINGS) * len(ALGORITHMS)
+    name = "league" if everything else "-".join(("league", *chosen.games, *chosen.algorithms))
+    write(name, "League presets against self-play", tables, notes=NOTES, keep=whole)
     if whole:
-        draw(runs, REPORTS / "league.png")
+        draw(runs, REPORTS / f"{name}.png")
 
 
 NOTES = (
