@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
@@ -60,7 +60,7 @@ class Entrant:
     weights: str | None = None
 
 
-class TooSlow(Exception):  # noqa: N818
+class TooSlow(GameError):  # noqa: N818
     """A game took more processor time than it may."""
 
 
@@ -224,7 +224,7 @@ def _outcome(score: Sequence[float], names: Sequence[str]) -> str:
 
 SHARE = 0.004
 """Of the time that a run trains, for recording; and `FIRST_S` for a run that has just begun."""
-FIRST_S = 0.5
+FIRST_S = 0.3
 SLOWEST_S = 5.0
 """Processor time of one game; longer ones are not recorded."""
 MOST_WAITING = 64

@@ -31,7 +31,7 @@ class GameMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The most probable options with their probabilities, and the chosen one; empty for a bot."""
 
 
-class GameStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GameStep(msgspec.Struct, frozen=True, kw_only=True):
     view: dict[str, Any] | None = None
     """The table after these moves, as `game_views.js` draws it; None in a game without a drawing."""
     done: list[GameMove] = []
