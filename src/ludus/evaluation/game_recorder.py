@@ -139,6 +139,7 @@ class _Film:
             players=list(players),
             teams=list(self._tables.spec.teams),
             score=[written_score(one) for one in score],
+            points=list(score),
             outcome=_outcome(score, names),
             decisions=self._decisions,
             every=self._every,
@@ -224,10 +225,12 @@ def _outcome(score: Sequence[float], names: Sequence[str]) -> str:
 
 SHARE = 0.004
 """Of the time that a run trains, for recording; and `FIRST_S` for a run that has just begun."""
-FIRST_S = 0.3
+FIRST_S = 0.1
 SLOWEST_S = 5.0
 """Processor time of one game; longer ones are not recorded."""
 MOST_WAITING = 64
+MOST_SEATED = 8
+"""Players that are kept in memory from one game to the next."""
 MOST_FAILURES = 3
 """In a row."""
 END_S = 5.0
@@ -262,6 +265,8 @@ class GameRecorder:
         self._folder = GameFolder(training.folder.path)
         self._list = GameList()
         self._known: set[tuple[str, ...]] = set()
+        self._seated: dict[str, SeatedPlayer] = {}
+        """Players of the latest games; those that are evaluated never change."""
         self._due: deque[_Due] = deque(maxlen=MOST_WAITING)
         self._changed = threading.Condition()
         self._ends: float | None = None
@@ -359,10 +364,14 @@ class GameRecorder:
 
     def _record(self, due: _Due) -> None:
         training, league = self._training, self._training.league
-        seated = load_players(training.experiment, training.folder, league, dict.fromkeys(due.sides))
+        missing = [name for name in dict.fromkeys(due.sides) if name not in self._seated]
+        self._seated |= load_players(training.experiment, training.folder, league, missing)
         entrants = [
-            Entrant(name=name, seated=seated[name], weights=league.players[name].played_weights) for name in due.sides
+            Entrant(name=name, seated=self._seated[name], weights=league.players[name].played_weights)
+            for name in due.sides
         ]
+        for name in list(self._seated)[:-MOST_SEATED]:
+            del self._seated[name]
         turn = due.match % len(entrants)  # sides sit on every team in turn
         by_team = [*entrants[turn:], *entrants[:turn]]
         record = play_game(
@@ -384,8 +393,9 @@ def game_line(
     """`turn`: side s sits on team (s - turn) % teams."""
     teams = len(sides)
     seats = [sides[(team + turn) % teams] for team in range(teams)]
-    own = seats[-turn % teams]
-    won = None if teams < 2 else 0.5 if record.outcome == "draw" else float(record.outcome == f"{own} wins")
+    own = -turn % teams
+    others = [points for team, points in enumerate(record.points) if team != own]
+    won = None if not others else 0.5 if record.points[own] == max(others) else float(record.points[own] > max(others))
     return GameLine(
         name=name,
         players=list(sides),

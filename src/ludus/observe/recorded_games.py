@@ -56,7 +56,9 @@ class GameRecord(msgspec.Struct, frozen=True, kw_only=True):
     teams: list[int]
     """By seat."""
     score: list[str]
-    """By team."""
+    """By team, as it is written."""
+    points: list[float]
+    """The same as numbers."""
     outcome: str
     decisions: int
     every: int

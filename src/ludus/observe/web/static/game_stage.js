@@ -20,7 +20,7 @@ export class GameStage {
   show(record, about) {
     this.close();
     const board = make("div");
-    const thoughts = make("div", { class: "thoughts", "aria-live": "off" });
+    const thoughts = make("div", { class: "thoughts game" });
     const curve = new ValueCurve(record, (step) => this.replay.go(step));
     const moves = record.steps.some((step) => step.view) ? null : new MoveTable(record, (step) => this.replay.go(step));
     const every = record.every > 1 ? `; every ${record.every} steps of the game are shown as one` : "";

@@ -26,7 +26,7 @@ export function create(element, { source, argument, fail }) {
       { title: "against", cell: (one) => opponents(one), key: (one) => one.players.slice(1).join(" ") },
       { title: "result", cell: (one) => result(one), key: (one) => one.won ?? 0, hint: "of the snapshot" },
       { title: "score", cell: (one) => one.score.join(" : "), wide: true, hint: "by team, the first to move first" },
-      { title: "decisions", cell: (one) => whole(one.decisions), key: (one) => one.decisions, number: true },
+      { title: "decisions", cell: (one) => whole(one.decisions), key: (one) => one.decisions, number: true, wide: true },
       { title: "trained on", cell: (one) => short(one.trained), key: (one) => one.trained, number: true, wide: true },
       { title: "game", cell: (one) => opener(one) },
     ],
@@ -83,7 +83,7 @@ export function create(element, { source, argument, fail }) {
     };
     const on = one.name === shown;
     return make("button", { type: "button", class: "link", "aria-current": on ? "true" : null, onclick: open_ },
-      on ? "on the stage" : "watch");
+      on ? "shown" : "watch");
   }
 
   async function open(one) {
@@ -99,18 +99,21 @@ export function create(element, { source, argument, fail }) {
 
   function put(record, about) {
     stagePanel.hidden = false;
-    stageTitle.textContent = `${record.players[0].name} and ${[...new Set(record.players.slice(1).map((one) => one.name))].join(", ")}`;
-    if (record.players.length === 1) stageTitle.textContent = record.players[0].name;
+    const sides = [...new Set(record.teams)].map((team) => record.players[record.teams.indexOf(team)].name);
+    stageTitle.textContent = sides.join(" against ");
     stage.show(record, about);
   }
 
   function fillChoice(league) {
     watchPanel.hidden = !source.isLive;
-    const names = league.players.map((one) => one.id);
+    // The strongest first: a game between the first two is a fair one.
+    const strength = (one) => one.elo ?? one.score?.[0] ?? -Infinity;
+    const rank = (a, b) => Number(a.opponents !== null) - Number(b.opponents !== null) || strength(b) - strength(a);
+    const names = [...league.players].sort(rank).map((one) => one.id);
     if (names.join() === members.join()) return;
     members = names;
     const before = [...chosen.querySelectorAll("select")].map((one) => one.value);
-    const usual = [names[0], names.find((name) => name !== names[0]) ?? names[0]];
+    const usual = [names[0], names[1] ?? names[0]];
     chosen.replaceChildren(
       ...Array.from({ length: league.teams }, (_, team) => {
         const id = `team-${team}`;

@@ -28,11 +28,10 @@ export function create(element, { source, fail }) {
   const board = new SmallBoard(boardPlace);
   const gameLink = make("a", { href: "#games" });
   const gamePanel = panel("Newest game", make("p", {}, gameLink), boardPlace);
-  const front = make("div", { class: "front alone" }, verdictPanel, gamePanel);
+  const front = make("div", { class: "front alone" }, make("div", { class: "view" }, verdictPanel, curvesPanel), gamePanel);
   verdictPanel.hidden = curvesPanel.hidden = gamePanel.hidden = true;
   const parts = [
     front,
-    curvesPanel,
     warningsPanel,
     panel("Progress", progress, progressText, tiles),
     bottleneckPanel,
