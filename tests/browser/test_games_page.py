@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 SIZES = [(1440, "light"), (390, "dark")]
-GAMES = ("connect_four", "tic_tac_toe", "kuhn", "goofspiel", "skirmish")
+GAMES = ("connect_four", "tic_tac_toe", "kuhn", "blotto", "skirmish")
+WITH_PLAYERS = pytest.mark.parametrize("run", GAMES[:-1], indirect=True, scope="module")
+"""Skirmish has only a recording."""
 
 
 @pytest.fixture(scope="module", params=GAMES)
@@ -121,22 +123,23 @@ def test_the_list_has_every_game(run: Path, address: str, open_page: OpenPage) -
     assert re.search(r"#games/\d+$", page.url)
 
 
+@WITH_PLAYERS
 def test_two_players_are_watched(run: Path, address: str, open_page: OpenPage) -> None:
-    if run.parent.name.startswith("skirmish"):
-        pytest.skip("its run has a recording and no players")
     page = open_page(f"{address}#games")
     page.wait_for_selector("#team-0")
-    first = listed(run)[0].players[0]
+    first, other = listed(run)[0].players[:2]
     for team in range(page.locator("[id^=team-]").count()):
-        page.select_option(f"#team-{team}", "random" if team else first)
+        page.select_option(f"#team-{team}", other if team else first)
     page.get_by_role("button", name="play a game").click()
     page.locator("p", has_text=re.compile(r"after \d+ decisions$")).wait_for(timeout=60_000)
     assert page.locator(".game-stage > p").inner_text().startswith("played now")
     assert f"{first} (" in page.locator(".game-stage .replay-who").inner_text()
 
 
-def test_a_refusal_is_told(run: Path, address: str, open_page: OpenPage) -> None:
-    page = open_page(f"{address}#games")
+@WITH_PLAYERS
+def test_a_refusal_is_told(run: Path, address: str, browser: Browser) -> None:
+    page = browser.new_context().new_page()  # whose console may name the refused request
+    page.goto(f"{address}#games")
     page.wait_for_selector("#team-0")
     page.evaluate("document.querySelector('#team-0 option').value = 'nobody at all'")
     page.evaluate("document.getElementById('team-0').selectedIndex = 0")
@@ -144,6 +147,7 @@ def test_a_refusal_is_told(run: Path, address: str, open_page: OpenPage) -> None
         page.get_by_role("button", name="play a game").click()
     assert answer.value.status == 400
     page.locator("[role=status]", has_text=answer.value.text()).wait_for()
+    page.context.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
