@@ -48,7 +48,7 @@ def with_bots(source: GameSource, *names: str, seed: int = 3, seconds: float = 6
 def patient(seconds: float = 600.0) -> Iterator[None]:
     """However slow this machine is, games are recorded for so many seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(game_recorder, "FIRST_S", seconds)
+        patch.setattr(game_recorder, "FREE_S", seconds)
         patch.setattr(game_recorder, "SHARE", 1e-9)
         patch.setattr(game_recorder, "END_S", seconds)
         yield

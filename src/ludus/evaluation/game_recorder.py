@@ -224,8 +224,9 @@ def _outcome(score: Sequence[float], names: Sequence[str]) -> str:
 # --- during training ---
 
 SHARE = 0.004
-"""Of the time that a run trains, for recording; and `FIRST_S` for a run that has just begun."""
-FIRST_S = 0.1
+"""Of the time that a run trains, for recording; besides, `FREE_S` for a run that has just begun, and once more at its
+end, for the last snapshot."""
+FREE_S = 0.1
 SLOWEST_S = 5.0
 """Processor time of one game; longer ones are not recorded."""
 MOST_WAITING = 64
@@ -353,7 +354,8 @@ class GameRecorder:
                 while self._due and self._due[-1].sides in self._known:
                     self._due.pop()
                 now = time.monotonic()
-                wait = (time.thread_time() + cost - FIRST_S) / SHARE - (now - self._began)
+                free = FREE_S if self._ends is None else 2 * FREE_S
+                wait = (time.thread_time() + cost - free) / SHARE - (now - self._began)
                 if self._due and wait <= 0:
                     return self._due.pop()
                 if self._ends is not None and (not self._due or now + wait >= self._ends):

@@ -63,7 +63,7 @@ export function create(element, { source, argument, fail }) {
     );
     note.textContent = [
       listed.length
-        ? `${whole(listed.length)} games: after each evaluation match one more game of the same pair is recorded`
+        ? `${listed.length === 1 ? "One game" : `${whole(listed.length)} games`}: after each evaluation match one more game of the same pair is recorded`
         : "No games yet: one is recorded after each evaluation match of a snapshot.",
       found.note,
     ].filter(Boolean).join(". ");
@@ -106,14 +106,16 @@ export function create(element, { source, argument, fail }) {
 
   function fillChoice(league) {
     watchPanel.hidden = !source.isLive;
-    // The strongest first: a game between the first two is a fair one.
+    // The strongest first: usually the best snapshot plays the strongest other player.
     const strength = (one) => one.elo ?? one.score?.[0] ?? -Infinity;
     const rank = (a, b) => Number(a.opponents !== null) - Number(b.opponents !== null) || strength(b) - strength(a);
     const names = [...league.players].sort(rank).map((one) => one.id);
     if (names.join() === members.join()) return;
     members = names;
     const before = [...chosen.querySelectorAll("select")].map((one) => one.value);
-    const usual = [names[0], names[1] ?? names[0]];
+    const network = league.players.filter((one) => one.weights !== null && one.opponents === null).map((one) => one.id);
+    const first = names.find((name) => network.includes(name)) ?? names[0];
+    const usual = [first, names.find((name) => name !== first) ?? first];
     chosen.replaceChildren(
       ...Array.from({ length: league.teams }, (_, team) => {
         const id = `team-${team}`;

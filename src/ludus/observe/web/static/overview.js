@@ -28,6 +28,7 @@ export function create(element, { source, fail }) {
   const board = new SmallBoard(boardPlace);
   const gameLink = make("a", { href: "#games" });
   const gamePanel = panel("Newest game", make("p", {}, gameLink), boardPlace);
+  gamePanel.classList.add("newest-game");
   const front = make("div", { class: "front alone" }, make("div", { class: "view" }, verdictPanel, curvesPanel), gamePanel);
   verdictPanel.hidden = curvesPanel.hidden = gamePanel.hidden = true;
   const parts = [
