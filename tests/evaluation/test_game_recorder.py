@@ -50,7 +50,6 @@ def patient(seconds: float = 600.0) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(game_recorder, "FREE_S", seconds)
         patch.setattr(game_recorder, "SHARE", 1e-9)
-        patch.setattr(game_recorder, "END_S", seconds)
         yield
 
 

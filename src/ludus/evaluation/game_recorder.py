@@ -223,7 +223,7 @@ def _outcome(score: Sequence[float], names: Sequence[str]) -> str:
 
 # --- during training ---
 
-SHARE = 0.004
+SHARE = 0.006
 """Of the time that a run trains, for recording; besides, `FREE_S` for a run that has just begun, and once more at its
 end, for the last snapshot."""
 FREE_S = 0.1
@@ -234,8 +234,6 @@ MOST_SEATED = 8
 """Players that are kept in memory from one game to the next."""
 MOST_FAILURES = 3
 """In a row."""
-END_S = 5.0
-"""Seconds that the end of a training waits for games that are due."""
 IN_PROCESS = ("openspiel", "pgx", "pettingzoo", "gymnasium", "slimevolley")
 """Adapters whose tables are cheap: no program is started for them."""
 
@@ -270,8 +268,10 @@ class GameRecorder:
         """Players of the latest games; those that are evaluated never change."""
         self._due: deque[_Due] = deque(maxlen=MOST_WAITING)
         self._changed = threading.Condition()
-        self._ends: float | None = None
-        """When the thread has to be done; None while the training goes on."""
+        self._is_ending = False
+        """The training is over: record what there is time for."""
+        self._is_broken_off = False
+        """It has failed: record nothing more."""
         self._thread: threading.Thread | None = None
         self._began = time.monotonic()
         self._problem = ""
@@ -288,7 +288,7 @@ class GameRecorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._changed:
-            self._ends = time.monotonic() + (END_S if kind is None else 0.0)
+            self._is_ending, self._is_broken_off = True, kind is not None
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
@@ -354,15 +354,13 @@ class GameRecorder:
                 while self._due and self._due[-1].sides in self._known:
                     self._due.pop()
                 now = time.monotonic()
-                free = FREE_S if self._ends is None else 2 * FREE_S
+                free = 2 * FREE_S if self._is_ending else FREE_S
                 wait = (time.thread_time() + cost - free) / SHARE - (now - self._began)
-                if self._due and wait <= 0:
+                if self._due and wait <= 0 and not self._is_broken_off:
                     return self._due.pop()
-                if self._ends is not None and (not self._due or now + wait >= self._ends):
+                if self._is_ending:  # nobody waits for its share of the time
                     return None
-                left = None if self._ends is None else self._ends - now
-                pause = None if not self._due else max(wait, 0.0)
-                self._changed.wait(pause if left is None else left if pause is None else min(pause, left))
+                self._changed.wait(wait if self._due else None)
 
     def _record(self, due: _Due) -> None:
         training, league = self._training, self._training.league
