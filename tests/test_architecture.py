@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "export": PARTS | {"experiment", "runtime", "evaluation"},
     "agent": PARTS | {"experiment", "runtime", "export"},
     "run": PARTS | {"experiment", "runtime", "evaluation", "agent"},
-    "training": PARTS | {"experiment", "lookup", "runtime", "replays", "run"},
+    "training": PARTS | {"experiment", "lookup", "runtime", "replays", "evaluation", "run"},
     "study": PARTS | {"lookup"},
     "cli": PARTS
     | {

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -18,6 +18,7 @@ from typing import Any
 from ludus.config import ConfigError, apply_overrides, diff, encode, override
 from ludus.data.addresses import files_being_loaded, forget_changed_files
 from ludus.data.records import ChangeSettings
+from ludus.evaluation.game_recorder import GameRecorder
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
@@ -199,9 +200,14 @@ class Plan:
                 folder = folder.with_experiment(encode(experiment))  # before worker processes read it
             yield folder, experiment
 
-    def start(self, folder: RunFolder, experiment: Experiment) -> AbstractContextManager[Training]:
-        """Start the workers of an open run; they end with the block."""
-        return starting.training_of(experiment, folder, num_actors=self.actors, address=self.address)
+    @contextmanager
+    def start(self, folder: RunFolder, experiment: Experiment) -> Iterator[Training]:
+        """Start the workers of an open run; they end with the block. Games of its evaluations are recorded."""
+        with (
+            starting.training_of(experiment, folder, num_actors=self.actors, address=self.address) as training,
+            GameRecorder(training),
+        ):
+            yield training
 
 
 def _new(what: Trainable, run: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Plan:

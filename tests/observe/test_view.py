@@ -148,7 +148,7 @@ def test_the_verdict_says_how_strong_it_is(made: Strength, told: str) -> None:
 def test_every_document_is_there_and_none_has_a_nan(run: RunFolder) -> None:
     view = shown(run)
     names = view.names()
-    assert names[:6] == ["overview", "strength", "league", "history", "top", "matches"]
+    assert names[:7] == ["overview", "games", "strength", "league", "history", "top", "matches"]
     assert {"player/main", "player/main.2", "player/random"} <= set(names)
     for name in names:
         json.loads(view.encoded(name)[0], parse_constant=pytest.fail)

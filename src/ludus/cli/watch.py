@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from ludus.cli.main import EndSignals
 from ludus.cli.options import PageOptions, page_options, trust_option
 from ludus.config import ConfigError
 from ludus.lookup import open_run
+from ludus.store.run_folder import RunFolder
+from ludus.system.machine import install_command
 
 
 @click.command("watch")
@@ -34,12 +38,29 @@ def watch_command(run: str | None, trust: bool, **page: Any) -> int:
     signals = EndSignals()
     with (
         closing(RunView(folder)) as view,
-        closing(Dashboard(view, replay_reader(folder, trusted=trust))) as dashboard,
+        closing(Dashboard(view, replay_reader(folder, trusted=trust), _player_of_games(folder, trust))) as dashboard,
         options.serving(dashboard.app, access, f"{folder.path} at URL (Ctrl-C ends)"),
         closing(dashboard),  # before the server, which waits for its requests
     ):
         signals.wait()
     return signals.exit_code
+
+
+def _player_of_games(folder: RunFolder, trust: bool) -> Callable[[Sequence[str]], Any]:
+    """Plays games between players of the run. PyTorch and the run's code are loaded at the first one."""
+
+    @cache
+    def games() -> Any:
+        try:
+            from ludus.evaluation.game_recorder import GamesOnRequest
+            from ludus.models.policy import use_threads
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"{error.name!r} is not installed; {install_command('train')} adds it") from error
+
+        use_threads(1)
+        return GamesOnRequest(folder, trusted=trust)
+
+    return lambda players: games().play(players)
 
 
 @click.command("report")

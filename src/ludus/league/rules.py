@@ -280,8 +280,11 @@ class EvaluationConfig:
     `PLAYER/nash_conv`. 0: never."""
     exploiters: Exploiters | None = None
     """Exploiters that are trained beside the run, for games whose tree cannot be walked. None: none."""
+    recorded_games: int = 200
+    """Games that the run keeps for the dashboard, one per snapshot and opponent, the newest. 0: none."""
 
     def __post_init__(self) -> None:
         require_in(self, "[1, inf]", episodes=self.episodes)
+        require_in(self, "[0, inf]", recorded_games=self.recorded_games)
         require_in(self, "[0, inf]", exact_nodes=self.exact_nodes)
         require_in(self, "[0, inf]", past=None if self.past == "all" else self.past, ladder=self.ladder)

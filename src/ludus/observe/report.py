@@ -17,7 +17,7 @@ import msgspec
 import yaml
 from rich.table import Table
 
-from ludus.observe.view import RunView, ViewError
+from ludus.observe.view import GAMES, RunView, ViewError
 from ludus.store.files import UNREADABLE, atomic_write, read_file
 from ludus.store.run_folder import RunFacts, RunFolder
 from ludus.system.text import without_logins
@@ -32,7 +32,9 @@ _MAIN = re.compile(r'<script type="module" src="([\w.]+)"></script>')
 
 
 MOST_REPLAYS = 20
-"""Recorded games that the file holds: the newest."""
+"""Games of people that the file holds: the newest."""
+GAME_BYTES = 1_000_000
+"""Of the recorded games in the file, the newest; one is there in any case."""
 
 ReadReplay = Callable[[str], Any]
 """From the name of a recorded game to its document."""
@@ -57,12 +59,29 @@ def read_documents(folder: RunFolder, read_replay: ReadReplay, tell: Callable[[s
                 documents[name] = msgspec.to_builtins(view.document(name))
             except ViewError as error:
                 tell(f"without {name}: {error}")
+        documents |= _newest_games(view, documents.get(GAMES))
         for replay in view.replays()[:MOST_REPLAYS]:
             try:
                 documents[f"replay/{replay}"] = read_replay(replay)
             except (ValueError, OSError) as error:
                 tell(f"without the replay {replay}: {error}")
     return documents
+
+
+def _newest_games(view: RunView, listed: dict[str, Any] | None) -> dict[str, Any]:
+    """Recorded games, the newest that fit; the list names only those."""
+    found: dict[str, Any] = {}
+    if listed is None:
+        return found
+    room = GAME_BYTES
+    for line in listed["games"]:
+        room -= line["bytes"]
+        if found and room < 0:
+            break
+        with suppress(ViewError):  # one that is gone or damaged is not worth the report
+            found[f"game/{line['name']}"] = msgspec.to_builtins(view.game(line["name"]))
+    listed["games"] = [line for line in listed["games"] if f"game/{line['name']}" in found]
+    return found
 
 
 def report_page(folder: RunFolder, documents: Mapping[str, Any], static: Path = STATIC) -> str:

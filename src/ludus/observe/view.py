@@ -23,6 +23,7 @@ from ludus.observe.overview import (
     concerns_of_status,
     overview,
 )
+from ludus.observe.recorded_games import GameFolder
 from ludus.observe.run_state import ENDED, GpuWatch, UseMeter, look_at_run, state_without_status
 from ludus.observe.strength import strength_page
 from ludus.store.files import StoreError
@@ -32,6 +33,9 @@ from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.system.text import without_logins
 
 OVERVIEW, STRENGTH, LEAGUE, HISTORY, TOP, MATCHES = "overview", "strength", "league", "history", "top", "matches"
+GAMES = "games"
+QUICK = (OVERVIEW, GAMES)
+"""Documents that need no look at the ledger."""
 PLAYER = "player/"
 PACE = 100.0
 """A document is made again only after so many times as long as it took: looking on must not cost."""
@@ -71,6 +75,7 @@ class RunView:
         self._meter: UseMeter | None = None
         self._gpus = GpuWatch()
         self._metrics = MetricsTable(folder.metrics / "train.jsonl")
+        self._games = GameFolder(folder.path)
         self._faults: list[dict[str, Any]] = []
         self._faults_offset = 0
         self._glance = LeagueGlance()
@@ -130,7 +135,7 @@ class RunView:
         with self._back:
             fold = self._fold
             players = [] if fold is None else [f"{PLAYER}{player}" for player in fold.league.candidates]
-        return [OVERVIEW, STRENGTH, LEAGUE, HISTORY, TOP, MATCHES, *players]
+        return [OVERVIEW, GAMES, STRENGTH, LEAGUE, HISTORY, TOP, MATCHES, *players]
 
     def document(self, name: str) -> msgspec.Struct:
         """As of the last refresh; ViewError if there is none."""
@@ -140,6 +145,11 @@ class RunView:
                     self.folder, self._experiment, self._status, state_without_status(self.folder),
                     self._glance, self._metrics, self._concerns(), self._gpus.gpus, time.time(),
                 )  # fmt: skip
+        if name == GAMES:
+            try:
+                return self._games.listed()
+            except StoreError as error:
+                raise ViewError(str(error)) from error
         with self._back:
             fold = self._require_league()
             if name == STRENGTH:
@@ -177,14 +187,24 @@ class RunView:
         found = [path for path in (self.folder.path / "replays").glob("*.replay") if path.is_file()]
         return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
+    def game(self, name: str) -> msgspec.Struct:
+        """A recorded game; ViewError if there is none of this name."""
+        try:
+            return self._games.read(name)
+        except StoreError as error:
+            raise ViewError(str(error)) from error
+
+    def encoded_game(self, name: str) -> bytes:
+        return _encoded(self.game(name))
+
     def encoded(self, name: str) -> tuple[bytes, str]:
         """A document as JSON, and a tag that changes with it. A costly one is not made again for every change."""
-        with self._front if name == OVERVIEW else self._back:
+        with self._front if name in QUICK else self._back:
             made = self._made.get(name)
             version = self._version(name)
             if made is None or (made.version != version and time.monotonic() >= made.due):
                 began = time.monotonic()
-                if name in (STRENGTH, LEAGUE, HISTORY, TOP, MATCHES):
+                if name in (GAMES, STRENGTH, LEAGUE, HISTORY, TOP, MATCHES):
                     self._missing[name] = version
                 content = _encoded(self.document(name))
                 self._missing.pop(name, None)
@@ -213,6 +233,8 @@ class RunView:
         seen = 0 if self._fold is None else self._fold.seen
         if name == OVERVIEW:
             return seen, self._looked, int(time.time() / 10) if self.is_live else 0
+        if name == GAMES:
+            return (self._games.changed,)
         return (seen, self._looked) if name.startswith(PLAYER) else (seen,)
 
     def _open(self) -> RunFold | None:

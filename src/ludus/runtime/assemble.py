@@ -14,7 +14,7 @@ import numpy as np
 from ludus.config import ConfigError, as_config_error, decode, encode
 from ludus.data.checks import unknown
 from ludus.data.game_tree import ForgetfulSeatError
-from ludus.data.records import ModelId
+from ludus.data.records import Match, ModelId
 from ludus.data.search import GumbelSearch, split_search
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import Array, IntArray, Tree, under
@@ -299,16 +299,22 @@ def load_learner(learner: Learner, hosted: Mapping[str, HostedPlayer], checkpoin
 
 
 def new_controller(
-    experiment: Experiment, folder: RunFolder, league: League, ledger: Ledger, learner: LearnerClient
+    experiment: Experiment,
+    folder: RunFolder,
+    league: League,
+    ledger: Ledger,
+    learner: LearnerClient,
+    on_evaluation: Callable[[Match], None] = lambda match: None,
 ) -> Controller:
-    """A controller for a league that has seen the whole ledger; `experiment`: with all changes so far."""
+    """A controller for a league that has seen the whole ledger; `experiment`: with all changes so far;
+    `on_evaluation`: called after each evaluation match."""
     return Controller(
         league=league,
         ledger=ledger,
         models=folder.models,
         learner=learner,
         evaluator=Evaluator(experiment.evaluation, league),
-        evaluations=EvaluationBook(folder),
+        evaluations=EvaluationBook(folder, on_evaluation),
         episodes_per_table=experiment.actor.episodes_per_table,
         most_void=experiment.supervision.most_void,
     )

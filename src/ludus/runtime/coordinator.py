@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ludus.data.records import AnyEvent, LossAccepted, MatchFinished, RunStarted, SettingsChanged
+from ludus.data.records import AnyEvent, LossAccepted, Match, MatchFinished, RunStarted, SettingsChanged
 from ludus.experiment import Experiment
 from ludus.observe.league_fold import RunFold
 from ludus.observe.lost_matches import LossCount
@@ -187,6 +187,8 @@ class Coordinator(Generic[W]):
         """What whoever starts the run has to know: what was lost, and what is used instead."""
         self._waits = False
         """Whether all is trained and only exploiters are waited for."""
+        self.on_evaluation: Callable[[Match], None] = lambda match: None
+        """Called after each evaluation match."""
         self.controller: Controller
         with ExitStack() as resources:
             self._ledger = resources.enter_context(folder.ledger())
@@ -270,7 +272,14 @@ class Coordinator(Generic[W]):
             spent=self.league.decisions_of_removed,
             checkpoint=checkpoint,
         )
-        self.controller = new_controller(self.experiment, self.folder, self.league, self._ledger, self.learner)
+        self.controller = new_controller(
+            self.experiment,
+            self.folder,
+            self.league,
+            self._ledger,
+            self.learner,
+            lambda match: self.on_evaluation(match),
+        )
         self._editor = self._new_editor()
         if tables is None:
             self.faults.note_frozen(self.controller.start(start, reason))

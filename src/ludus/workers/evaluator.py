@@ -152,8 +152,10 @@ Source = Literal["train", "eval"]
 class EvaluationBook:
     """Keeps the evaluations of a run as metrics and tags. Both follow from the ledger."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, noted: Callable[[Match], None] = lambda match: None) -> None:
+        """`noted`: called after each evaluation."""
         self._folder = folder
+        self._noted = noted
         self._best: dict[str, ModelId] = {}
 
     def note(self, league: League, match: Match, result: Result) -> None:
@@ -165,6 +167,7 @@ class EvaluationBook:
         row = {"match": match.id, **evaluation_row("train", sides, weights, result, roles=roles)}
         keep_rows(self._folder, [row])
         self.move_best(league, [parent for side in sides if (parent := league.players[side].parent)])
+        self._noted(match)
 
     def move_best(self, league: League, players: Iterable[str]) -> None:
         """Move the tags `PLAYER@best` to the snapshots with the best evaluations."""

@@ -6,13 +6,15 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from page_requests import ask, served
 
+from ludus.config import ConfigError
 from ludus.observe.view import RunView, ViewError
 from ludus.observe.web import dashboard as dashboard_module
 from ludus.observe.web.dashboard import STATIC, Dashboard
@@ -45,6 +47,11 @@ class MadeUpDocuments(RunView):
     def due(self) -> list[str]:
         return [name for name, version in self.told.items() if version != self.versions[name]]
 
+    def encoded_game(self, name: str) -> bytes:
+        if name != "000001":
+            raise ViewError(f"the run has no recorded game {name!r}")
+        return b'{"steps": []}'
+
     def filtered_matches(self, asked: Mapping[str, str]) -> bytes:
         if "limit" in asked:
             raise ValueError("limit must be small")
@@ -59,9 +66,21 @@ def read_replay(name: str) -> dict[str, Any]:
     return {"steps": []}
 
 
+class Played(msgspec.Struct):
+    players: list[str]
+
+
+def play_game(players: Sequence[str]) -> Played:
+    if "nobody" in players:
+        raise ConfigError("no player 'nobody' \x1b[2J")
+    if "broken" in players:
+        raise RuntimeError("the game broke")
+    return Played(list(players))
+
+
 @contextmanager
 def page(documents: MadeUpDocuments) -> Iterator[PageServer]:
-    dashboard = Dashboard(documents, read_replay)
+    dashboard = Dashboard(documents, read_replay, play_game)
     with served(dashboard.app) as server:
         try:
             yield server
@@ -204,3 +223,28 @@ def test_nothing_can_be_changed(method: str) -> None:
         own = {"Host": mine, "Origin": f"http://{mine}", "Content_Type": "application/json"}
         for path in ("/", "/data/league", "/events", "/replays/game.replay"):
             assert ask(server, path, method, "{}", **own).status == 405
+
+
+def test_recorded_games_are_served() -> None:
+    with page(MadeUpDocuments()) as server:
+        assert json.loads(ask(server, "/games/000001").text) == {"steps": []}
+        missing = ask(server, "/games/..%2Frun")
+        assert missing.status == 404
+        assert ask(server, "/games/000002").text == "the run has no recorded game '000002'"
+
+
+def test_a_game_is_played_for_the_page_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with page(MadeUpDocuments()) as server:
+
+        def post(body: str, origin: str = f"http://127.0.0.1:{server.port}") -> tuple[int, str]:
+            answer = ask(server, "/watch", "POST", body, origin=origin, content_type="application/json")
+            return answer.status, answer.text
+
+        assert post('{"players": ["a", "b"]}') == (200, '{"players":["a","b"]}')
+        assert post('{"players": ["a", "nobody"]}') == (400, "no player 'nobody' \N{REPLACEMENT CHARACTER}[2J")
+        assert post('{"players": ["a", "broken"]}') == (500, "RuntimeError: the game broke")
+        assert "the game broke" in capsys.readouterr().err
+        for wrong in ("", "[]", '{"players": "a"}', '{"players": [1]}', "\xff"):
+            assert post(wrong)[0] == 400, wrong
+        assert post('{"players": ["a", "b"]}', origin="http://elsewhere")[0] == 403
+        assert ask(server, "/watch").status == 405

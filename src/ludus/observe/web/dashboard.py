@@ -1,9 +1,11 @@
 """The dashboard of a run: serves its documents and its static files, and tells the pages what has changed.
 
     GET /                       the page; it and its files need no build step
-    GET /data/NAME              a document as JSON: overview, league, history, top, matches, player/NAME
+    GET /data/NAME              a document as JSON: overview, games, league, history, top, matches, player/NAME
     GET /data/matches?player=…  those that pass a filter
-    GET /replays/NAME           a recorded game, as the replay viewer steps through it
+    GET /games/NAME             a game that evaluation has recorded; the document games lists them
+    GET /replays/NAME           a game of a person, as the replay viewer steps through it
+    POST /watch                 {"players": [NAME, ...]}, by team: one game between them, played now
     GET /events                 server-sent events: the names of documents that have changed
 
 One thread looks at the run folder for all viewers, and only while there are any. It changes nothing.
@@ -16,18 +18,21 @@ import json
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ludus.observe.view import RunView, ViewError
+from ludus.games.seat_rows import GameError
+from ludus.observe.view import QUICK, RunView, ViewError
 from ludus.observe.web.page_server import file_route
+from ludus.store.files import StoreError
 from ludus.system.text import printable
 
 STATIC = Path(__file__).parent / "static"
@@ -38,11 +43,22 @@ TELL_EVERY_S = 0.5
 KEEP_ALIVE_S = 15.0
 
 
+class _Watch(msgspec.Struct, frozen=True):
+    players: list[str]
+
+
 class Dashboard:
     """An app to be served behind `page_server.PageGuard`. `close` ends its streams and its thread."""
 
-    def __init__(self, view: RunView, read_replay: Callable[[str], Mapping[str, Any]]) -> None:
-        """`read_replay`: a recorded game by its file name."""
+    def __init__(
+        self,
+        view: RunView,
+        read_replay: Callable[[str], Mapping[str, Any]],
+        play_game: Callable[[Sequence[str]], msgspec.Struct] | None = None,
+    ) -> None:
+        """`read_replay`: a person's game by its file name; `play_game`: a new game between these players, by team. It
+        raises a ValueError, or an error of Ludus, with the reason that there is none."""
+        self._play_game = play_game
         self._view = view
         self._read_replay = read_replay
         self._closing = threading.Event()
@@ -65,6 +81,8 @@ class Dashboard:
                 Route("/data/matches", self._matches),
                 Route("/data/{name:path}", self._document),
                 Route("/replays/{name}", self._replay),
+                Route("/games/{name}", self._game),
+                Route("/watch", self._watch_game, methods=["POST"]),
                 Route("/events", self._events),
                 *(Route(f"/{file.name}", file_route(file)) for file in STATIC.iterdir() if file.suffix != ".LICENSE"),
             ]
@@ -133,7 +151,7 @@ class Dashboard:
         name = request.path_params["name"]
 
         def make() -> tuple[bytes, str]:
-            (self._looked if name == "overview" else self._followed).wait()
+            (self._looked if name in QUICK else self._followed).wait()
             return self._view.encoded(name)
 
         try:
@@ -168,6 +186,29 @@ class Dashboard:
             return JSONResponse(await run_in_threadpool(self._read_replay, request.path_params["name"]))
         except (ValueError, OSError) as error:
             return PlainTextResponse(printable(str(error)), 404)
+
+    async def _game(self, request: Request) -> Response:
+        try:
+            content = await run_in_threadpool(self._view.encoded_game, request.path_params["name"])
+        except ViewError as error:
+            return PlainTextResponse(printable(str(error)), 404)
+        return Response(content, media_type="application/json")
+
+    async def _watch_game(self, request: Request) -> Response:
+        try:
+            asked = msgspec.json.decode(await request.body(), type=_Watch)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return PlainTextResponse('send {"players": [NAME, NAME]}, one for each team', 400)
+        if self._play_game is None:
+            return PlainTextResponse("games cannot be played here", 404)
+        try:
+            record = await run_in_threadpool(self._play_game, asked.players)
+        except (ValueError, StoreError, GameError) as error:
+            return PlainTextResponse(printable(str(error)), 400)
+        except Exception as error:  # of the run's own game or networks: the page must not be left without an answer
+            traceback.print_exc()
+            return PlainTextResponse(printable(f"{type(error).__name__}: {error}"), 500)
+        return Response(msgspec.json.encode(record), media_type="application/json")
 
     async def _events(self, _: Request) -> Response:
         return StreamingResponse(self._stream(), media_type="text/event-stream")

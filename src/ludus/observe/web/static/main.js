@@ -3,6 +3,7 @@
 import { make } from "./dom.js";
 import { percent } from "./numbers.js";
 import { findSource } from "./source.js";
+import * as games from "./games.js";
 import * as league from "./league.js";
 import * as matches from "./matches.js";
 import * as overview from "./overview.js";
@@ -10,7 +11,7 @@ import * as player from "./player.js";
 import * as top from "./top.js";
 import * as training from "./training.js";
 
-const VIEWS = { overview, league, player, top, matches, training };
+const VIEWS = { overview, league, player, top, matches, games, training };
 const source = findSource();
 const place = document.getElementById("view");
 const stateLine = document.getElementById("state");

@@ -2,9 +2,11 @@
 
 import { CurveChart } from "./curve_chart.js";
 import { make, panel, playerLink, withCode } from "./dom.js";
+import { SmallBoard } from "./game_stage.js";
+import { frontGame } from "./games.js";
 import { elo, percent, short, span, UNKNOWN, whole } from "./numbers.js";
 
-export function create(element) {
+export function create(element, { source, fail }) {
   const verdict = make("p", { class: "verdict" });
   const yardsticks = make("ul", { class: "yardsticks" });
   const ratings = new CurveChart({ label: "Rating of the snapshots; the band is the 95 % interval", unit: "Elo", height: 240 });
@@ -22,10 +24,15 @@ export function create(element) {
   const facts = make("dl", { class: "facts" });
   const warningsPanel = panel("To look at", warnings);
   const bottleneckPanel = panel("What holds it up", bottleneck);
-  verdictPanel.hidden = curvesPanel.hidden = true;
+  const boardPlace = make("div");
+  const board = new SmallBoard(boardPlace);
+  const gameLink = make("a", { href: "#games" });
+  const gamePanel = panel("Newest game", make("p", {}, gameLink), boardPlace);
+  gamePanel.classList.add("newest-game");
+  const front = make("div", { class: "front alone" }, make("div", { class: "view" }, verdictPanel, curvesPanel), gamePanel);
+  verdictPanel.hidden = curvesPanel.hidden = gamePanel.hidden = true;
   const parts = [
-    verdictPanel,
-    curvesPanel,
+    front,
     warningsPanel,
     panel("Progress", progress, progressText, tiles),
     bottleneckPanel,
@@ -35,6 +42,7 @@ export function create(element) {
 
   function render(name, found) {
     if (name === "strength") renderStrength(found);
+    else if (name === "games") renderGame(found);
     else renderProgress(found);
   }
 
@@ -78,6 +86,31 @@ export function create(element) {
 
   let best = null;
   let shown = null;
+  let playing = "";
+
+  async function renderGame(found) {
+    if (!found.games.length) return;
+    const one = frontGame(found.games);
+    if (one.name === playing) return;
+    playing = one.name;
+    try {
+      const record = await source.game(one.name);
+      if (playing !== one.name || !element.isConnected) return;
+      gameLink.href = `#games/${one.name}`;
+      gameLink.textContent = one.seats.length > 1 ? one.seats.join(" against ") : one.seats[0];
+      gamePanel.hidden = false;
+      front.classList.remove("alone");
+      board.show(record);
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  function close() {
+    playing = "";
+    board.stop();
+    for (const chart of charts) chart.close();
+  }
 
   function renderProgress(one) {
     shown = one;
@@ -151,5 +184,5 @@ export function create(element) {
     );
   }
 
-  return { documents: ["overview", "strength"], render, close: () => charts.forEach((chart) => chart.close()) };
+  return { documents: ["overview", "strength", "games"], render, close };
 }

@@ -24,6 +24,19 @@ class Served {
     return asked(`replays/${encodeURIComponent(name)}`);
   }
 
+  async game(name) {
+    return asked(`games/${encodeURIComponent(name)}`);
+  }
+
+  // A new game between these players, by team; the server plays it now.
+  async play(players) {
+    return asked("watch", {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ players }),
+    });
+  }
+
   // `onChange` gets the names of documents; `onLine` whether the server is there.
   follow(onChange, onLine) {
     const events = new EventSource("events");
@@ -72,11 +85,15 @@ class Embedded {
     return this.get(`replay/${name}`);
   }
 
+  async game(name) {
+    return this.get(`game/${name}`);
+  }
+
   follow() {}
 }
 
-async function asked(address) {
-  const answer = await fetch(address);
+async function asked(address, request = {}) {
+  const answer = await fetch(address, request);
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }
