@@ -19,6 +19,7 @@ from ludus.data.trees import Tree
 from ludus.evaluation.play.house import Opponents
 from ludus.evaluation.play.session import PolicyOutput, SeatedOpponent
 from ludus.evaluation.play.views import GameView, find_view, has_own_view
+from ludus.experiment import Experiment
 from ludus.games.game import GameBatch, GameSource, NeedsMore, Seat, allocate_actions, lost_tables
 from ludus.games.isolation.isolated import Isolated
 from ludus.games.pictures import written_score
@@ -38,7 +39,7 @@ from ludus.observe.recorded_games import (
     encode_game,
     next_name,
 )
-from ludus.runtime.assemble import load_players, load_state
+from ludus.runtime.assemble import load_experiment, load_players, load_state
 from ludus.runtime.coordinator import Training
 from ludus.runtime.faults import Fault
 from ludus.store.run_folder import RunFolder, trusting
@@ -264,6 +265,8 @@ class GameRecorder:
         self._folder = GameFolder(training.folder.path)
         self._list = GameList()
         self._known: set[tuple[str, ...]] = set()
+        self._experiment: Experiment | None = None
+        """The recorder's own: the training may play with its game and bots at the same time."""
         self._seated: dict[str, SeatedPlayer] = {}
         """Players of the latest games; those that are evaluated never change."""
         self._due: deque[_Due] = deque(maxlen=MOST_WAITING)
@@ -339,9 +342,14 @@ class GameRecorder:
     def _open(self) -> None:
         self._list = self._folder.open()
         self._known = {tuple(one.players) for one in self._list.games}
-        if reason := why_not_recorded(self._training.experiment.measured_game):
-            self._problem, self._told = reason, True  # the page says it; it is no fault
-            self._folder.write(GameList(games=self._list.games, note=reason))
+        try:
+            self._experiment = load_experiment(self._training.folder)
+        except Exception as error:  # of the code that the run names
+            self._stop(f"{type(error).__name__}: {error}")
+        else:
+            if reason := why_not_recorded(self._experiment.measured_game):
+                self._problem, self._told = reason, True  # the page says it; it is no fault
+                self._folder.write(GameList(games=self._list.games, note=reason))
 
     def _stop(self, reason: str) -> None:
         self._problem = reason
@@ -363,9 +371,10 @@ class GameRecorder:
                 self._changed.wait(wait if self._due else None)
 
     def _record(self, due: _Due) -> None:
-        training, league = self._training, self._training.league
+        experiment, league = self._experiment, self._training.league
+        assert experiment is not None
         missing = [name for name in dict.fromkeys(due.sides) if name not in self._seated]
-        self._seated |= load_players(training.experiment, training.folder, league, missing)
+        self._seated |= load_players(experiment, self._training.folder, league, missing)
         entrants = [
             Entrant(name=name, seated=self._seated[name], weights=league.players[name].played_weights)
             for name in due.sides
@@ -374,12 +383,7 @@ class GameRecorder:
             del self._seated[name]
         turn = due.match % len(entrants)  # sides sit on every team in turn
         by_team = [*entrants[turn:], *entrants[:turn]]
-        record = play_game(
-            training.experiment.measured_game,
-            by_team,
-            seed=_seed(training.experiment.seed, due.match),
-            seconds=SLOWEST_S,
-        )
+        record = play_game(experiment.measured_game, by_team, seed=_seed(experiment.seed, due.match), seconds=SLOWEST_S)
         content = encode_game(record)
         line = game_line(record, next_name(self._list.games), due.sides, turn, len(content), due.match, due.trained)
         self._known.add(due.sides)
