@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from ludus.data.trees import Tree, take
 from ludus.evaluation.play.skirmish_page import Commander, SkirmishView
 from ludus.evaluation.play.views import GameView
 from ludus.games.bots import Rows, first_illegal
-from ludus.games.game import GameBatch, GameSource, Seat, allocate_actions, lost_tables
+from ludus.games.game import Actions, GameBatch, GameSource, Seat, allocate_actions, lost_tables
+from ludus.games.outside_bots import ExportedBot, ProgramBot
 from ludus.games.recording import RecordedTables, Recording, game_version, innermost, map_name, record_innermost
 from ludus.games.seat_rows import GameError
 from ludus.models.policy import Policy
@@ -83,6 +85,19 @@ class SeatedOpponent:
         """Bots have no values, and no probabilities that they would tell."""
         return bool(self._seated.policies)
 
+    @property
+    def can_go_back(self) -> bool:
+        """Whether it can be set back to an earlier turn. A bot outside of this process remembers games by itself."""
+        return not isinstance(self._seated.bot, ProgramBot | ExportedBot)
+
+    def memory(self) -> dict[Seat, Tree]:
+        """A copy of its memory, for `recall`."""
+        return {seat: {name: np.array(array) for name, array in tree.items()} for seat, tree in self._memory.items()}
+
+    def recall(self, memory: Mapping[Seat, Tree]) -> None:
+        """Go back to this memory."""
+        self._memory = dict(memory)
+
     def decide(self, tables: GameBatch, seats: Sequence[Seat]) -> dict[Seat, tuple[Tree, PolicyOutput | None]]:
         """Actions of the seats that are to act at table 0: trees of one row."""
         if self._seated.bot is None:
@@ -124,13 +139,44 @@ class Ended:
     """By seat."""
 
 
-class PlaySession:
-    """A game in which the person has one seat and the agent all others."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PersonsTurn:
+    """A moment at which the person had to decide, with all that is needed to go back to it."""
 
-    def __init__(self, source: GameSource, view: GameView, agent: SeatedOpponent, seat: Seat, *, seed: int) -> None:
+    step: int
+    """Steps of the table before it."""
+    value: float | None
+    """The expected score of the person's team."""
+    yours: PolicyOutput | None
+    its: dict[str, Any] | None
+    latest: int | None
+    decisions: tuple[int, ...]
+    memories: tuple[dict[Seat, Tree], ...]
+
+
+class PlaySession:
+    """A game in which the person has one seat and the agent all others. `judge` evaluates the person's position at
+    every turn; without one the agent does, if it has values."""
+
+    def __init__(
+        self,
+        source: GameSource,
+        view: GameView,
+        agent: SeatedOpponent,
+        seat: Seat,
+        *,
+        seed: int,
+        judge: SeatedOpponent | None = None,
+    ) -> None:
         self._view = view
         self._agent = agent
+        self._judge = judge
         self.seat = seat
+        self._seed = np.array([seed], np.uint64)
+        self._turns: list[_PersonsTurn] = []
+        self._played: list[Actions] = []
+        """The actions of every step, if moves can be taken back."""
+        self._step_number = 0
         self.ended: Ended | None = None
         self._recording: Recording | None = None
         self._tables = record_innermost(source, self._keep).tables(1)
@@ -146,7 +192,7 @@ class PlaySession:
         self._missed = ""
         self._ordered = False
         try:
-            self._tables.reset(TABLE, np.array([seed], np.uint64))
+            self._tables.reset(TABLE, self._seed)
             self._go_on(None)
         except BaseException:
             self._tables.close()
@@ -183,6 +229,45 @@ class PlaySession:
             raise WrongMove(f"option {option} is not legal; legal are {', '.join(map(str, legal))}")
         self._go_on({self._head: np.array([option], np.int32)})
 
+    @property
+    def no_undo(self) -> str:
+        """Why moves of this game cannot be taken back; empty if they can."""
+        spec = self.spec
+        if self._view.real_time:
+            return "time does not go back in a real-time game"
+        if spec.hidden_information or spec.chance:
+            return "a move would be taken back with what it has revealed"
+        if not spec.repeatable:
+            return f"{spec.name} cannot be played again from its first position"
+        return "" if self._agent.can_go_back else "the opponent is a program that remembers the game by itself"
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a move to take back now."""
+        return self.ended is None and len(self._turns) > 1 and not self.no_undo
+
+    def undo(self) -> None:
+        """Take back the person's latest move and the replies to it. The table plays the moves before it again."""
+        if self.no_undo:
+            raise WrongMove(f"no undo: {self.no_undo}")
+        if not self.can_undo:
+            raise WrongMove("the game is over" if self.ended is not None else "there is no move of yours to take back")
+        back = self._turns[-2]
+        self._tables.reset(TABLE, self._seed)
+        for actions in self._played[: back.step]:
+            self._tables.step(actions)
+        view = self._tables.view
+        if reason := lost_tables(self._tables).get(0):
+            raise GameError(f"{self.spec.name}: the table was lost: {reason}")
+        if view.over[0] or view.truncated[0] or not view.to_act[0, self.seat]:
+            raise GameError(f"{self.spec.name} did not play as before: after {back.step} steps it is not your turn")
+        del self._turns[-1], self._played[back.step :]
+        self._step_number = back.step
+        self._decisions = list(back.decisions)
+        self._latest, self._its, self._yours = back.latest, back.its, back.yours
+        for agent, memory in zip(self._agents, back.memories, strict=True):
+            agent.recall(memory)
+
     def tick(self, orders: Sequence[Any]) -> None:
         """In a real-time game: take orders, and let one tick pass."""
         if self._commander is None:
@@ -208,7 +293,7 @@ class PlaySession:
         while not (view.over[0] or view.truncated[0]):
             acting = np.flatnonzero(view.to_act[0]).tolist()
             if self.seat in acting and action is None:
-                self._yours = self._agent.look(self._tables, self.seat)
+                self._begin_turn()
                 return
             self._step(acting, action)
             action = None
@@ -217,13 +302,32 @@ class PlaySession:
             score=tuple(view.score[0].tolist()), recording=self._recording, decisions=tuple(self._decisions)
         )
 
+    def _begin_turn(self) -> None:
+        self._yours = self._agent.look(self._tables, self.seat)
+        judged = self._yours if self._judge is None else self._judge.look(self._tables, self.seat)
+        self._turns.append(
+            _PersonsTurn(
+                step=self._step_number,
+                value=None if judged is None else within(judged.value, self._view.score_range),
+                yours=self._yours,
+                its=self._its,
+                latest=self._latest,
+                decisions=tuple(self._decisions),
+                memories=() if self.no_undo else tuple(agent.memory() for agent in self._agents),
+            )
+        )
+
+    @property
+    def _agents(self) -> list[SeatedOpponent]:
+        return [self._agent] if self._judge is None else [self._agent, self._judge]
+
     def _step(self, acting: Sequence[Seat], action: Tree | None) -> None:
         others = [seat for seat in acting if seat != self.seat]
         decided = self._agent.decide(self._tables, others)
         chosen: dict[Seat, Tree] = {seat: tree for seat, (tree, _) in decided.items()}
         for seat, (tree, output) in decided.items():
             names = self._view.options(self._plain, seat)
-            told = None if output is None else _told(output, names, with_value=True)
+            told = None if output is None else self._told(output, names, with_value=True)
             self._its = None if told is None else told | {"chose": _first_choice(tree)}
         if action is not None:
             chosen[self.seat] = action
@@ -232,6 +336,9 @@ class PlaySession:
             for head, array in self._actions[kind].items():
                 array[0, column] = tree[head][0]
             self._decisions[seat] += 1
+        if not self.no_undo:
+            self._played.append(tuple({head: np.array(array) for head, array in own.items()} for own in self._actions))
+        self._step_number += 1
         self._tables.step(self._actions)
         if reason := lost_tables(self._tables).get(0):
             raise GameError(f"{self.spec.name}: the table was lost: {reason}")
@@ -253,10 +360,46 @@ class PlaySession:
             "options": [{"option": option, "name": name} for option, name in self.options().items()],
             "view": self._view.show(self._plain, self._eyes, self._latest),
             "thoughts": self._told_thoughts() if thoughts else None,
+            "can_undo": self.can_undo,
+            "no_undo": self.no_undo,
+            "evaluation": self._evaluation(),
+            "analysis": self._analysis(),
         }
         if self._commander is not None:
             shown |= {"waiting": self._commander.waiting, "missed": self._missed}
         return shown
+
+    def _evaluation(self) -> dict[str, Any] | None:
+        """The expected score of the person's team now, as the judge sees it from the person's place. None if nobody has
+        values, or if they come from a critic that sees more than the person."""
+        value: float | None
+        if self.ended is not None:
+            value = self.ended.score[self.spec.teams[self.seat]] if self._has_values else None
+        else:
+            value = None if self._critic_sees_more or not self._turns else self._turns[-1].value
+        return None if value is None else {"value": round(value, 4), "range": self._view.score_range}
+
+    def _analysis(self) -> dict[str, Any] | None:
+        """After the end: the expected score at each turn of the person, and the turn whose move cost most."""
+        if self.ended is None or not self._has_values:
+            return None
+        end = (self._step_number, self.ended.score[self.spec.teams[self.seat]])
+        points = [(turn.step, turn.value) for turn in self._turns if turn.value is not None] + [end]
+        falls = [before[1] - after[1] for before, after in pairwise(points)]
+        worst = int(np.argmax(falls)) if falls and max(falls) > 0 else None
+        return {
+            "range": self._view.score_range,
+            "points": [[step, round(value, 4)] for step, value in points],
+            "worst": worst,
+        }
+
+    @property
+    def _has_values(self) -> bool:
+        return any(turn.value is not None for turn in self._turns)
+
+    @property
+    def _critic_sees_more(self) -> bool:
+        return bool(self.spec.kinds[self.spec.seats[self.seat]].observation.critic)
 
     def written(self) -> str:
         """For a terminal."""
@@ -272,9 +415,8 @@ class PlaySession:
         the end if seats see different things, and so does the value of a critic that sees more than its seat."""
         yours = None
         if self._yours is not None and self.ended is None:
-            critic_sees_more = bool(self.spec.kinds[self.spec.seats[self.seat]].observation.critic)
             names = self._view.options(self._plain, self.seat)
-            yours = _told(self._yours, names, with_value=not critic_sees_more)
+            yours = self._told(self._yours, names, with_value=not self._critic_sees_more)
         shows_its = self.ended is not None or not self._view.hides
         return {"thinks": self._agent.thinks, "yours": yours, "its": self._its if shows_its else None}
 
@@ -291,19 +433,23 @@ class PlaySession:
     def _keep(self, recording: Recording) -> None:
         self._recording = recording
 
+    def _told(self, output: PolicyOutput, names: Sequence[str], *, with_value: bool) -> dict[str, Any]:
+        return {
+            "value": round(within(output.value, self._view.score_range), 4) if with_value else None,
+            "options": [
+                {"option": option, "name": names[option] if option < len(names) else str(option), "p": round(p, 4)}
+                for option, p in enumerate(output.probabilities)
+            ],
+        }
+
+
+def within(value: float, score_range: tuple[float, float] | None) -> float:
+    """A network's value as a score that the game can end with."""
+    return value if score_range is None else min(max(value, score_range[0]), score_range[1])
+
 
 def _first_choice(action: Tree) -> int:
     return int(next(iter(action.values())).flat[0])
-
-
-def _told(output: PolicyOutput, names: Sequence[str], *, with_value: bool) -> dict[str, Any]:
-    return {
-        "value": round(output.value, 4) if with_value else None,
-        "options": [
-            {"option": option, "name": names[option] if option < len(names) else str(option), "p": round(p, 4)}
-            for option, p in enumerate(output.probabilities)
-        ],
-    }
 
 
 def _game_itself(tables: GameBatch) -> GameBatch:

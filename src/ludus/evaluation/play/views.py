@@ -4,12 +4,11 @@ may know, or everything when no seat is named, as after the end."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ludus.data.specs import CRITIC_PREFIX
+from ludus.data.specs import CRITIC_PREFIX, GameSpec
 from ludus.data.trees import Array
 from ludus.evaluation.play.skirmish_page import SkirmishView
 from ludus.games.builtin import connect_four
@@ -27,12 +26,29 @@ MOST_NUMBERS = 64
 """Numbers of an observation part that are shown; people cannot read more."""
 
 
+COLOURS = ("red", "blue", "yellow", "green")
+"""Names of the teams' colours on the page and in pictures."""
+
+
+def colour_names(spec: GameSpec) -> list[str]:
+    """Names of the seats by the colours of their teams: red and blue, or red 1, red 2, blue 1 and blue 2."""
+    names = []
+    for seat, team in enumerate(spec.teams):
+        colour = COLOURS[team] if spec.num_teams <= len(COLOURS) else f"team {team + 1}"
+        mates = spec.seats_of_team[team]
+        names.append(colour if len(mates) == 1 else f"{colour} {mates.index(seat) + 1}")
+    return names
+
+
 class PlainView:
     hides = True  # unknown, so assume that it does
     real_time = False
 
-    def __init__(self, draw: Callable[[GameBatch, Seat | None], str] | None) -> None:
+    def __init__(
+        self, draw: Callable[[GameBatch, Seat | None], str] | None, score_range: tuple[float, float] | None = None
+    ) -> None:
         self._draw = draw
+        self.score_range = score_range
 
     @property
     def is_picture(self) -> bool:
@@ -43,6 +59,9 @@ class PlainView:
             return {"kind": "picture", "picture": self._draw(tables, seat)}
         seats = range(tables.spec.num_seats) if seat is None else [seat]
         return {"kind": "numbers", "seats": [{"seat": one, "parts": _parts(tables, one)} for one in seats]}
+
+    def seat_names(self, source: GameSource) -> list[str]:
+        return [*colour_names(source.spec)]
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         kind = tables.spec.kinds[tables.spec.seats[seat]]
@@ -81,6 +100,7 @@ class _BoardView:
 
     hides = False
     real_time = False
+    score_range = (-1.0, 1.0)
 
     def __init__(self, rows: int, columns: int, *, in_line: int, falls: bool) -> None:
         self._shape = (rows, columns)
@@ -101,6 +121,9 @@ class _BoardView:
             "latest": self._cell(stones, latest),
             "line": _line(stones, self._in_line),
         }
+
+    def seat_names(self, source: GameSource) -> list[str]:
+        return [*colour_names(source.spec)]
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         rows, columns = self._shape
@@ -142,6 +165,7 @@ def _line(stones: Array, length: int) -> list[int]:
 
 TreeState = TypeVar("TreeState", KuhnState, LeducState)
 RANKS = "JQK"
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 SUITS = "♠♥"
 
 
@@ -150,6 +174,10 @@ class _CardView:
 
     hides = True
     real_time = False
+    score_range: tuple[float, float]
+
+    def seat_names(self, source: GameSource) -> list[str]:
+        return [f"{place} to act" for place in ORDINALS[: source.spec.num_seats]]
 
     def written(self, shown: dict[str, Any]) -> str:
         lines = []
@@ -162,6 +190,9 @@ class _CardView:
 
 
 class KuhnView(_CardView):
+    def __init__(self, num_seats: int) -> None:
+        self.score_range = (-2.0, 2.0 * (num_seats - 1))
+
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> dict[str, Any]:
         state = _state(tables, KuhnState)
         bettors = {turn % state.seats for turn, move in enumerate(state.moves) if move == BET}
@@ -179,6 +210,8 @@ class KuhnView(_CardView):
 
 class LeducView(_CardView):
     """Two rounds, and a public card before the second."""
+
+    score_range = (-13.0, 13.0)
 
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> dict[str, Any]:
         state = _state(tables, LeducState)
@@ -236,6 +269,11 @@ class GameView(Protocol):
     """Seats may know different things: what the opponent thinks would tell what it sees."""
     real_time: bool
     """Orders are given while time goes on, and doing nothing is one of them."""
+    score_range: tuple[float, float] | None
+    """The lowest and the highest score that the game can end with; None: unknown."""
+
+    def seat_names(self, source: GameSource) -> list[str]:
+        """What a person calls each seat."""
 
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> Shown:
         """`latest`: the option that was chosen last at the table, in a game of one choice a turn."""
@@ -252,12 +290,12 @@ Draw = Callable[[GameBatch, Seat | None], str]
 FindDrawing = Callable[[GameSource], Draw | None]
 """Finds the drawing function for the tables of a game; None if there is none."""
 
-_VIEWS: Mapping[type, Callable[[], GameView]] = {
-    ConnectFour: partial(_BoardView, connect_four.ROWS, connect_four.COLUMNS, in_line=4, falls=True),
-    TicTacToe: partial(_BoardView, 3, 3, in_line=3, falls=False),
-    Kuhn: KuhnView,
-    Leduc: LeducView,
-    Skirmish: SkirmishView,
+_VIEWS: Mapping[type, Callable[[GameSpec], GameView]] = {
+    ConnectFour: lambda _: _BoardView(connect_four.ROWS, connect_four.COLUMNS, in_line=4, falls=True),
+    TicTacToe: lambda _: _BoardView(3, 3, in_line=3, falls=False),
+    Kuhn: lambda spec: KuhnView(spec.num_seats),
+    Leduc: lambda _: LeducView(),
+    Skirmish: lambda _: SkirmishView(),
 }
 
 
@@ -269,5 +307,5 @@ def find_view(source: GameSource, drawing: FindDrawing | None = None) -> GameVie
     """The view of a game, or one that does for any game with one choice a turn."""
     inner = innermost(source)
     if has_own_view(source):
-        return _VIEWS[type(inner)]()
-    return PlainView(None if drawing is None else drawing(inner))
+        return _VIEWS[type(inner)](inner.spec)
+    return PlainView(None if drawing is None else drawing(inner), getattr(inner, "score_range", None))
