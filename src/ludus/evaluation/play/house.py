@@ -12,7 +12,7 @@ from ludus.data.records import ModelId
 from ludus.data.search import split_search
 from ludus.data.specs import Choice
 from ludus.evaluation.play.session import Ended, GameSeats, PlaySession, SeatedOpponent, WrongMove
-from ludus.evaluation.play.views import FindDrawing, GameView, find_view, has_own_view
+from ludus.evaluation.play.views import YOU, FindDrawing, GameView, find_view, has_own_view
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource, Seat
 from ludus.games.pictures import written_score
@@ -26,6 +26,8 @@ from ludus.store.run_folder import RunFolder
 from ludus.workers.player_cache import SeatedPlayer, is_model_name, played_weights
 
 BEST = "@best"
+PERSON = "human"
+"""The name of a person who has said none."""
 NARROW_ELO = 100.0
 
 
@@ -64,6 +66,15 @@ class Opponents:
             self._follow()
             known = elo_of(summarise(self._league))
             return {name: round(elo) for name, (elo, error) in known.items() if 1.96 * error <= NARROW_ELO}
+
+    def judge(self) -> str | None:
+        """The player whose values evaluate games against bots: the best of a learning player, else the newest snapshot."""
+        return next((name for name in self.names() if name.endswith(BEST)), self._newest_snapshot())
+
+    def _newest_snapshot(self) -> str | None:
+        with self._lock:
+            frozen = self._league.candidates.frozen()
+            return frozen[-1] if frozen else None
 
     def seat(self, name: str) -> tuple[str, SeatedPlayer]:
         """A player, and what the ledger calls it. Raises ConfigError with the nearest name if there is none such."""
@@ -109,6 +120,8 @@ class Kept:
     """None: it is not in the ledger."""
     replay: str | None = None
     """Name of its file in the run's folder of replays."""
+    brief: str = ""
+    """The text for the page, where paths mean nothing; empty: the same text."""
 
 
 Keep = Callable[[GameSeats, Ended | None, str], Kept]
@@ -126,6 +139,7 @@ class PlayHost:
         self.opponents = opponents
         self.person = person
         self.view: GameView = find_view(source, drawing)
+        self.seat_names = self.view.seat_names(innermost(source))
         self._keep = keep
 
     def start(self, player: str, seat: Seat | None) -> PersonsGame:
@@ -136,9 +150,15 @@ class PlayHost:
         listed, seated = self.opponents.seat(player)
         agent = SeatedOpponent(seated, seed=secrets.randbits(63))
         chosen = secrets.randbelow(num_seats) if seat is None else seat
-        session = PlaySession(self.source, self.view, agent, chosen, seed=secrets.randbits(63))
+        judging = player if agent.thinks else self.opponents.judge()
+        judge = None
+        if judging is not None and not agent.thinks:
+            judge = SeatedOpponent(self.opponents.seat(judging)[1], seed=secrets.randbits(63))
+        session = PlaySession(self.source, self.view, agent, chosen, seed=secrets.randbits(63), judge=judge)
         line = GameSeats(person=self.person, opponent=listed, model=agent.model, seat=chosen)
-        return PersonsGame(session, line, self._keep, shown_name=player)
+        return PersonsGame(
+            session, line, self._keep, shown_name=player, seat_name=self.seat_names[chosen], judge=judging or ""
+        )
 
 
 def require_playable(source: GameSource) -> None:
@@ -163,13 +183,18 @@ def is_playable(source: GameSource) -> bool:
 class PersonsGame:
     """One game from its start until it is recorded."""
 
-    def __init__(self, session: PlaySession, line: GameSeats, keep: Keep, *, shown_name: str) -> None:
+    def __init__(
+        self, session: PlaySession, line: GameSeats, keep: Keep, *, shown_name: str, seat_name: str, judge: str
+    ) -> None:
+        """`judge`: the name of the player whose values are shown."""
         self.session = session
         self.line = line
         self.kept: Kept | None = None
         self._keep = keep
         self._settled = False
-        self._shown_name = shown_name
+        self.opponent = shown_name
+        self.seat_name = seat_name
+        self.judge = judge
 
     @property
     def is_open(self) -> bool:
@@ -183,6 +208,9 @@ class PersonsGame:
 
     def move(self, option: int) -> None:
         self._play(lambda: self.session.move(option))
+
+    def undo(self) -> None:
+        self._play(self.session.undo)
 
     def tick(self, orders: Sequence[Any]) -> None:
         self._play(lambda: self.session.tick(orders))
@@ -210,15 +238,22 @@ class PersonsGame:
         kept = self.kept
         return shown | {
             "person": self.line.person,
-            "opponent": self._shown_name,
-            "model": self.line.model,
-            "names": self.line.names(self.session.spec),
+            "opponent": self.opponent,
+            "names": self.names,
+            "seat_name": self.seat_name,
+            "judge": self.judge,
             "teams": list(self.session.spec.teams),
             "outcome": self.outcome,
             "won": self.won,
             "open": self.is_open,
-            "kept": None if kept is None else {"text": kept.text, "replay": kept.replay},
+            "kept": None if kept is None else {"text": kept.brief or kept.text, "replay": kept.replay},
         }
+
+    @property
+    def names(self) -> list[str]:
+        """The players by seat, as the person reads them."""
+        own = YOU if self.line.person == PERSON else f"{self.line.person} ({YOU})"
+        return [own if seat == self.session.seat else self.opponent for seat in range(self.session.spec.num_seats)]
 
     @property
     def won(self) -> float | None:

@@ -75,7 +75,8 @@ class PlayPage:
         # One after the other: recording waits for the process that trains the run, and the page does not.
         self._writer = ThreadPoolExecutor(1, "recording")
         self._written: list[Future[None]] = []
-        asked = {"/game": self._new_game, "/move": self._move, "/tick": self._tick, "/leave": self._leave}
+        asked = {"/game": self._new_game, "/move": self._move, "/undo": self._undo, "/tick": self._tick}
+        asked["/leave"] = self._leave
         self.app = Starlette(
             routes=[
                 *(Route(path, file_route(file)) for path, file in FILES.items()),
@@ -105,7 +106,7 @@ class PlayPage:
             "person": self._house.person,
             "player": self._player,
             "seat": self._seat,
-            "seats": spec.num_seats,
+            "seats": self._house.seat_names,
             "players": self._house.opponents.weights(),
             "ratings": self._house.opponents.ratings(),
             "real_time": self._house.view.real_time,
@@ -144,6 +145,11 @@ class PlayPage:
             raise PlayRefused('send {"option": NUMBER}')
         with self._at(asked.get("session")) as place:
             place.game.move(option)
+            return self._shown(place.game, asked)
+
+    def _undo(self, asked: Answer) -> Answer:
+        with self._at(asked.get("session")) as place:
+            place.game.undo()
             return self._shown(place.game, asked)
 
     def _tick(self, asked: Answer) -> Answer:

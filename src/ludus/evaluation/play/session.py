@@ -401,9 +401,9 @@ class PlaySession:
     def _critic_sees_more(self) -> bool:
         return bool(self.spec.kinds[self.spec.seats[self.seat]].observation.critic)
 
-    def written(self) -> str:
-        """For a terminal."""
-        return self._view.written(self._view.show(self._plain, self._eyes, self._latest))
+    def written(self, names: Sequence[str] = ()) -> str:
+        """For a terminal. `names`: the players, by seat."""
+        return self._view.written(self._view.show(self._plain, self._eyes, self._latest), names)
 
     @property
     def _eyes(self) -> Seat | None:

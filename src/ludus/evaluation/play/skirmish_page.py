@@ -73,7 +73,7 @@ class SkirmishView:
             return names
         return names[: rules.NUM_HERO_ACTIONS] + [SKILL] * bool(table.line_ups)
 
-    def written(self, shown: dict[str, Any]) -> str:
+    def written(self, shown: dict[str, Any], names: Sequence[str] = ()) -> str:
         raise NotImplementedError("skirmish is played by mouse")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ludus.data.checks import nearest
-from ludus.evaluation.play.house import PersonsGame, PlayHost
+from ludus.evaluation.play.house import PERSON, PersonsGame, PlayHost
 from ludus.evaluation.play.session import WrongMove
 from ludus.evaluation.play.views import STONES
 from ludus.games.pictures import written_score
@@ -13,6 +13,9 @@ from ludus.games.seat_rows import GameError
 
 QUIT = ("q", "quit")
 THINK = ("?", "think")
+UNDO = ("u", "undo")
+_BAR = 20
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _MOST_LISTED = 24
 
 Read = Callable[[], str | None]
@@ -35,15 +38,16 @@ def play_in_terminal(
     try:
         say(_greeting(game))
         while game.is_open:
-            say(f"\n{game.session.written()}")
+            say(f"\n{game.session.written(game.names)}{_value(game)}")
             if thoughts:
                 say(_thoughts(game))
-            option = _next_option(game, read, say, complain)
-            if option is None:
+            chosen = _next_choice(game, read, say, complain)
+            if chosen in QUIT:
                 reason = "the person left"
                 return False
-            game.move(option)
-        say(f"\n{game.session.written()}\n{game.outcome}")
+            if isinstance(chosen, int):
+                game.move(chosen)
+        say(f"\n{game.session.written(game.names)}\n{game.outcome}{_analysis(game)}")
         return True
     except InputEnded:
         reason = "the input ended"
@@ -55,20 +59,19 @@ def play_in_terminal(
 
 
 def _greeting(game: PersonsGame) -> str:
-    spec, seat = game.session.spec, game.session.seat
-    shown = game.show()
-    model = f" ({game.line.model})" if game.line.model else ""
-    stone = f", your stones are {STONES[seat + 1]}" if shown["view"]["kind"] == "board" else ""
-    first = ", and begin" if shown["decisions"] == 0 else ""
+    shown, seat = game.show(), game.session.seat
+    named = STONES[seat + 1] if shown["view"]["kind"] == "board" else game.seat_name
+    first = " and begin" if shown["decisions"] == 0 else ""
+    undo = "" if game.session.no_undo else f", {UNDO[0]} to take your last move back"
+    own = "you" if game.line.person == PERSON else f"{game.line.person}, you"
     return (
-        f"{spec.name}: you ({game.line.person}) have seat {seat}{stone}{first}; "
-        f"against {shown['opponent']}{model}\n"
-        f"type a move, {THINK[0]} for what your opponent would do in your place, or {QUIT[0]} to leave"
+        f"{game.session.spec.name}: {own} are {named}{first}, against {game.opponent}\n"
+        f"type a move, {THINK[0]} for what your opponent would do in your place{undo}, or {QUIT[0]} to leave"
     )
 
 
-def _next_option(game: PersonsGame, read: Read, say: Say, complain: Say) -> int | None:
-    """The option that the person chooses; None: the person leaves."""
+def _next_choice(game: PersonsGame, read: Read, say: Say, complain: Say) -> int | str:
+    """The option that the person chooses; the word, if the person leaves or has taken a move back."""
     legal = game.session.options()
     say(f"your move ({_listed(legal)}):")
     while True:
@@ -79,11 +82,14 @@ def _next_option(game: PersonsGame, read: Read, say: Say, complain: Say) -> int 
         if not text:
             continue
         if text in QUIT:
-            return None
+            return text
         if text in THINK:
             say(_thoughts(game))
             continue
         try:
+            if text in UNDO:
+                game.undo()
+                return text
             return _chosen(text, legal)
         except WrongMove as error:
             complain(f"error: {error}")
@@ -110,5 +116,33 @@ def _thoughts(game: PersonsGame) -> str:
     yours = told["yours"]
     likely = sorted(yours["options"], key=lambda option: -option["p"])
     shares = ", ".join(f"{option['name']} {option['p']:.0%}" for option in likely if option["p"] >= 0.005)
-    value = "" if yours["value"] is None else f"your place is worth {written_score(yours['value'])} to it; "
+    value = "" if yours["value"] is None else f"it expects a score of {written_score(yours['value'])} for you; "
     return f"{value}it would play {shares}"
+
+
+def _value(game: PersonsGame) -> str:
+    """The evaluation bar: a line of its own, or nothing."""
+    told = game.session.show()["evaluation"]
+    if told is None:
+        return ""
+    score = f"{game.judge} expects a score of {written_score(told['value'])} for you"
+    if told["range"] is None:
+        return f"\n{score}"
+    low, high = told["range"]
+    full = round(_BAR * (told["value"] - low) / (high - low))
+    return f"\nyou [{'#' * full}{'-' * (_BAR - full)}] {game.opponent}: {score}"
+
+
+def _analysis(game: PersonsGame) -> str:
+    """The values at the person's turns, and the move that cost most."""
+    told = game.session.show()["analysis"]
+    if told is None:
+        return ""
+    values = [value for _, value in told["points"]]
+    low, high = told["range"] or (min(values), max(values))
+    marks = "".join(_BLOCKS[round((len(_BLOCKS) - 1) * (value - low) / ((high - low) or 1))] for value in values)
+    lines = [f"\n\nwhat {game.judge} expected for you, turn by turn: {marks}"]
+    if (worst := told["worst"]) is not None:
+        before, after = (written_score(value) for value in values[worst : worst + 2])
+        lines.append(f"your move {worst + 1} cost most: from {before} to {after}")
+    return "\n".join(lines)

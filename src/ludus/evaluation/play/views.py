@@ -3,7 +3,7 @@ may know, or everything when no seat is named, as after the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from ludus.games.recording import innermost
 
 NAMES = {"rock_paper_scissors": ("rock", "paper", "scissors")}
 """Game -> what its options are called."""
+YOU = "you"
 MOST_NUMBERS = 64
 """Numbers of an observation part that are shown; people cannot read more."""
 
@@ -61,23 +62,27 @@ class PlainView:
         return {"kind": "numbers", "seats": [{"seat": one, "parts": _parts(tables, one)} for one in seats]}
 
     def seat_names(self, source: GameSource) -> list[str]:
-        return [*colour_names(source.spec)]
+        return colour_names(source.spec)
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         kind = tables.spec.kinds[tables.spec.seats[seat]]
         known = NAMES.get(tables.spec.name)
         return list(known) if known else [str(one) for one in range(kind.num_options(next(iter(kind.action.heads))))]
 
-    def written(self, shown: dict[str, Any]) -> str:
+    def written(self, shown: dict[str, Any], names: Sequence[str] = ()) -> str:
         if shown["kind"] != "numbers":
             return ""
         lines = []
         for seen in shown["seats"]:
-            lines.append(f"seat {seen['seat']} sees")
+            lines.append(f"{_name(names, seen['seat'])} {'see' if _name(names, seen['seat']) == YOU else 'sees'}")
             lines += [
                 f"  {part['name']}: {' '.join(f'{number:g}' for number in part['numbers'])}" for part in seen["parts"]
             ]
         return "\n".join(lines)
+
+
+def _name(names: Sequence[str], seat: Seat) -> str:
+    return names[seat] if names else f"seat {seat}"
 
 
 def _parts(tables: GameBatch, seat: Seat) -> list[dict[str, Any]]:
@@ -123,13 +128,13 @@ class _BoardView:
         }
 
     def seat_names(self, source: GameSource) -> list[str]:
-        return [*colour_names(source.spec)]
+        return colour_names(source.spec)
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         rows, columns = self._shape
         return [str(number + 1) for number in range(columns if self._falls else rows * columns)]
 
-    def written(self, shown: dict[str, Any]) -> str:
+    def written(self, shown: dict[str, Any], names: Sequence[str] = ()) -> str:
         rows, columns = self._shape
         stones = np.array(shown["stones"]).reshape(rows, columns)
         if self._falls:
@@ -179,11 +184,13 @@ class _CardView:
     def seat_names(self, source: GameSource) -> list[str]:
         return [f"{place} to act" for place in ORDINALS[: source.spec.num_seats]]
 
-    def written(self, shown: dict[str, Any]) -> str:
+    def written(self, shown: dict[str, Any], names: Sequence[str] = ()) -> str:
         lines = []
+        called = [_name(names, seat) for seat in range(len(shown["hands"]))]
+        width = max(map(len, called)) + 1
         for seat, hand in enumerate(shown["hands"]):
             done = [move["name"] for move in shown["moves"] if move["seat"] == seat]
-            lines.append(f"seat {seat}: {hand['card'] or '?':3} in the pot {hand['stake']:g}  {', '.join(done)}")
+            lines.append(f"{called[seat] + ':':{width}} {hand['card'] or '?':3} in the pot {hand['stake']:g}  {', '.join(done)}")
         if shown["public"] is not None:
             lines.append(f"on the table: {shown['public'] or '?'}")
         return "\n".join(line.rstrip() for line in lines)
@@ -281,8 +288,8 @@ class GameView(Protocol):
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         """Names of the options of the seat's first head."""
 
-    def written(self, shown: Shown) -> str:
-        """For a terminal."""
+    def written(self, shown: Shown, names: Sequence[str] = ()) -> str:
+        """For a terminal. `names`: the players, by seat."""
 
 
 Draw = Callable[[GameBatch, Seat | None], str]
