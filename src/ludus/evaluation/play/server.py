@@ -107,8 +107,7 @@ class PlayPage:
             "player": self._player,
             "seat": self._seat,
             "seats": self._house.seat_names,
-            "players": self._house.opponents.weights(),
-            "ratings": self._house.opponents.ratings(),
+            "players": self._house.opponents.offered(),
             "real_time": self._house.view.real_time,
         }
 

@@ -65,6 +65,8 @@ def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, a
 
 
 TABLE = np.array([0])
+MOST_TURNS = 200
+"""Turns of an analysis, evenly spread over a longer game."""
 
 
 class SeatedOpponent:
@@ -145,8 +147,10 @@ class _PersonsTurn:
 
     step: int
     """Steps of the table before it."""
-    value: float | None
-    """The expected score of the person's team."""
+    judged: PolicyOutput | None
+    """The judge's evaluation of the person's place."""
+    options: tuple[str, ...]
+    """Names of the options."""
     yours: PolicyOutput | None
     its: dict[str, Any] | None
     latest: int | None
@@ -174,6 +178,8 @@ class PlaySession:
         self.seat = seat
         self._seed = np.array([seed], np.uint64)
         self._turns: list[_PersonsTurn] = []
+        self._moves: list[int] = []
+        """The option that the person chose at each turn; empty in real time."""
         self._played: list[Actions] = []
         """The actions of every step, if moves can be taken back."""
         self._step_number = 0
@@ -227,6 +233,7 @@ class PlaySession:
             raise WrongMove("the game is over")
         if option not in legal:
             raise WrongMove(f"option {option} is not legal; legal are {', '.join(map(str, legal))}")
+        self._moves.append(option)
         self._go_on({self._head: np.array([option], np.int32)})
 
     @property
@@ -261,7 +268,7 @@ class PlaySession:
             raise GameError(f"{self.spec.name}: the table was lost: {reason}")
         if view.over[0] or view.truncated[0] or not view.to_act[0, self.seat]:
             raise GameError(f"{self.spec.name} did not play as before: after {back.step} steps it is not your turn")
-        del self._turns[-1], self._played[back.step :]
+        del self._turns[-1], self._moves[-1], self._played[back.step :]
         self._step_number = back.step
         self._decisions = list(back.decisions)
         self._latest, self._its, self._yours = back.latest, back.its, back.yours
@@ -308,7 +315,8 @@ class PlaySession:
         self._turns.append(
             _PersonsTurn(
                 step=self._step_number,
-                value=None if judged is None else within(judged.value, self._view.score_range),
+                judged=judged,
+                options=() if self._view.real_time else tuple(self._view.options(self._plain, self.seat)),
                 yours=self._yours,
                 its=self._its,
                 latest=self._latest,
@@ -363,7 +371,7 @@ class PlaySession:
             "can_undo": self.can_undo,
             "no_undo": self.no_undo,
             "evaluation": self._evaluation(),
-            "analysis": self._analysis(),
+            "analysis": self._analysis() if thoughts or self.ended is not None else None,
         }
         if self._commander is not None:
             shown |= {"waiting": self._commander.waiting, "missed": self._missed}
@@ -372,30 +380,53 @@ class PlaySession:
     def _evaluation(self) -> dict[str, Any] | None:
         """The expected score of the person's team now, as the judge sees it from the person's place. None if nobody has
         values, or if they come from a critic that sees more than the person."""
-        value: float | None
-        if self.ended is not None:
-            value = self.ended.score[self.spec.teams[self.seat]] if self._has_values else None
-        else:
-            value = None if self._critic_sees_more or not self._turns else self._turns[-1].value
+        value: float | None = None
+        if self._judges and self.ended is not None:
+            value = self.ended.score[self.spec.teams[self.seat]]
+        elif self._judges and not self._critic_sees_more:
+            value = self._value(self._turns[-1])
         return None if value is None else {"value": round(value, 4), "range": self._view.score_range}
 
     def _analysis(self) -> dict[str, Any] | None:
-        """After the end: the expected score at each turn of the person, and the turn whose move cost most."""
-        if self.ended is None or not self._has_values:
+        """The turns of the person up to now: the expected score at each, the move, and the move that the judge thinks
+        best. `worst` is the turn whose other move cost most."""
+        if not self._judges or (self.ended is None and self._critic_sees_more):
             return None
-        end = (self._step_number, self.ended.score[self.spec.teams[self.seat]])
-        points = [(turn.step, turn.value) for turn in self._turns if turn.value is not None] + [end]
-        falls = [before[1] - after[1] for before, after in pairwise(points)]
+        every = -(-len(self._turns) // MOST_TURNS)
+        turns = [self._analysed(number) for number in range(0, len(self._turns), every)]
+        end = None
+        if self.ended is not None:
+            end = {"step": self._step_number, "value": self.ended.score[self.spec.teams[self.seat]]}
+        values = [turn["value"] for turn in turns] + ([end["value"]] if end is not None else [])
+        falls = [
+            before - after if turn.get("played") != turn.get("best") else 0.0
+            for turn, (before, after) in zip(turns, pairwise(values), strict=False)
+        ]
         worst = int(np.argmax(falls)) if falls and max(falls) > 0 else None
-        return {
-            "range": self._view.score_range,
-            "points": [[step, round(value, 4)] for step, value in points],
-            "worst": worst,
-        }
+        return {"range": self._view.score_range, "turns": turns, "end": end, "worst": worst}
+
+    def _analysed(self, number: int) -> dict[str, Any]:
+        turn = self._turns[number]
+        assert turn.judged is not None
+        told: dict[str, Any] = {"step": turn.step, "value": round(self._value(turn), 4)}
+        if self._view.real_time:  # a decision is more than one choice, and most are to let things go on
+            return told
+        probabilities = turn.judged.probabilities
+        best = int(np.argmax(probabilities))
+        told |= {"best": turn.options[best], "best_p": round(probabilities[best], 4)}
+        if number < len(self._moves):
+            move = self._moves[number]
+            told |= {"played": turn.options[move], "played_p": round(probabilities[move], 4)}
+        return told
+
+    def _value(self, turn: _PersonsTurn) -> float:
+        assert turn.judged is not None
+        return within(turn.judged.value, self._view.score_range)
 
     @property
-    def _has_values(self) -> bool:
-        return any(turn.value is not None for turn in self._turns)
+    def _judges(self) -> bool:
+        """Whether somebody evaluates the person's turns."""
+        return bool(self._turns) and self._turns[0].judged is not None
 
     @property
     def _critic_sees_more(self) -> bool:

@@ -48,6 +48,8 @@ def play_in_terminal(
             if isinstance(chosen, int):
                 game.move(chosen)
         say(f"\n{game.session.written(game.names)}\n{game.outcome}{_analysis(game)}")
+        if game.suggestion is not None:
+            say(game.suggestion["text"])
         return True
     except InputEnded:
         reason = "the input ended"
@@ -65,8 +67,8 @@ def _greeting(game: PersonsGame) -> str:
     undo = "" if game.session.no_undo else f", {UNDO[0]} to take your last move back"
     own = "you" if game.line.person == PERSON else f"{game.line.person}, you"
     return (
-        f"{game.session.spec.name}: {own} are {named}{first}, against {game.opponent}\n"
-        f"type a move, {THINK[0]} for what your opponent would do in your place{undo}, or {QUIT[0]} to leave"
+        f"{game.session.spec.name}: {own} are {named}{first}, against {game.described}\n"
+        f"type a move, {THINK[0]} for what {game.opponent} would do in your place{undo}, or {QUIT[0]} to leave"
     )
 
 
@@ -125,24 +127,30 @@ def _value(game: PersonsGame) -> str:
     told = game.session.show()["evaluation"]
     if told is None:
         return ""
-    score = f"{game.judge} expects a score of {written_score(told['value'])} for you"
+    score, judge = written_score(told["value"]), f" ({game.judge})" if game.judge != game.opponent else ""
     if told["range"] is None:
-        return f"\n{score}"
+        return f"\nexpected score{judge}: {score}"
     low, high = told["range"]
     full = round(_BAR * (told["value"] - low) / (high - low))
-    return f"\nyou [{'#' * full}{'-' * (_BAR - full)}] {game.opponent}: {score}"
+    return f"\nyou [{'#' * full}{'-' * (_BAR - full)}] {game.opponent}, expected score{judge}: {score}"
 
 
 def _analysis(game: PersonsGame) -> str:
-    """The values at the person's turns, and the move that cost most."""
+    """The values at the person's turns, and the moves that the judge would have made instead."""
     told = game.session.show()["analysis"]
     if told is None:
         return ""
-    values = [value for _, value in told["points"]]
+    turns, end = told["turns"], told["end"]
+    values = [*(turn["value"] for turn in turns), end["value"]]
     low, high = told["range"] or (min(values), max(values))
     marks = "".join(_BLOCKS[round((len(_BLOCKS) - 1) * (value - low) / ((high - low) or 1))] for value in values)
     lines = [f"\n\nwhat {game.judge} expected for you, turn by turn: {marks}"]
-    if (worst := told["worst"]) is not None:
-        before, after = (written_score(value) for value in values[worst : worst + 2])
-        lines.append(f"your move {worst + 1} cost most: from {before} to {after}")
+    for number, turn in enumerate(turns):
+        if turn["played"] != turn["best"]:
+            costs = f"from {written_score(turn['value'])} to {written_score(values[number + 1])}"
+            worst = ", which cost most" if number == told["worst"] else ""
+            lines.append(
+                f"move {number + 1}: you played {turn['played']} ({turn['played_p']:.0%}), "
+                f"better {turn['best']} ({turn['best_p']:.0%}); {costs}{worst}"
+            )
     return "\n".join(lines)

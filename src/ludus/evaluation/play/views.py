@@ -139,10 +139,15 @@ class _BoardView:
         stones = np.array(shown["stones"]).reshape(rows, columns)
         if self._falls:
             lines = [" ".join(STONES[stone + 1] for stone in row) for row in stones]
-            return "\n".join([*lines, " ".join(str(column + 1) for column in range(columns))])
-        # A free cell shows its number: it is what the person types.
-        cells = [str(cell + 1) if stone == EMPTY else STONES[stone + 1] for cell, stone in enumerate(stones.flat)]
-        return "\n".join(" ".join(cells[row * columns : (row + 1) * columns]) for row in range(rows))
+            lines.append(" ".join(str(column + 1) for column in range(columns)))
+        else:  # a free cell shows its number: it is what the person types
+            cells = [str(cell + 1) if stone == EMPTY else STONES[stone + 1] for cell, stone in enumerate(stones.flat)]
+            lines = [" ".join(cells[row * columns : (row + 1) * columns]) for row in range(rows)]
+        latest = shown["latest"]
+        if latest is not None:
+            move = latest % columns if self._falls else latest
+            lines.append(f"{STONES[stones.flat[latest] + 1]} has played {move + 1}")
+        return "\n".join(lines)
 
     def _cell(self, stones: Array, latest: int | None) -> int | None:
         """The cell of the latest stone."""
