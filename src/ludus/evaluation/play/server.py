@@ -33,7 +33,7 @@ OWN_FILES = Path(__file__).parent / "static"
 SHARED_FILES = Path(web.__file__).parent / "static"
 FILES: Mapping[str, Path] = {
     "/": OWN_FILES / "play.html",
-    **{f"/{name}": OWN_FILES / name for name in ("play.css", "play.js", "skirmish_orders.js")},
+    **{f"/{name}": OWN_FILES / name for name in ("play.css", "play.js", "analysis.js", "skirmish_orders.js")},
     **{
         f"/{name}": SHARED_FILES / name
         for name in ("theme.css", "game.css", "game_views.js", "skirmish_map.js", "replay.js")

@@ -64,11 +64,11 @@ def _greeting(game: PersonsGame) -> str:
     shown, seat = game.show(), game.session.seat
     named = STONES[seat + 1] if shown["view"]["kind"] == "board" else game.seat_name
     first = " and begin" if shown["decisions"] == 0 else ""
-    undo = "" if game.session.no_undo else f", {UNDO[0]} to take your last move back"
+    undo = "" if game.session.no_undo else f", {UNDO[0]} to take a move back"
     own = "you" if game.line.person == PERSON else f"{game.line.person}, you"
     return (
         f"{game.session.spec.name}: {own} are {named}{first}, against {game.described}\n"
-        f"type a move, {THINK[0]} for what {game.opponent} would do in your place{undo}, or {QUIT[0]} to leave"
+        f"type a move, {THINK[0]} for what it would do in your place{undo}, or {QUIT[0]} to leave"
     )
 
 

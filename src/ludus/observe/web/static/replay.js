@@ -6,8 +6,9 @@ const SLOW_MS = 900;
 const FAST_MS = 80;
 const MANY = 100; // steps of a game that goes by like a film
 
-// `replay` is the document of a replay. Returns {close()}, which stops it and empties the element.
-export function mount(element, replay) {
+// `replay` is the document of a replay or of a recorded game. `onStep(step)` is called with every step that is shown.
+// Returns {go(step), play(), close()}; `close` stops it and empties the element.
+export function mount(element, replay, { onStep = () => {} } = {}) {
   const last = replay.steps.length - 1;
   let step = 0;
   let timer = null;
@@ -55,11 +56,12 @@ export function mount(element, replay) {
 
   function show(to) {
     step = to;
-    view.show(replay.steps[step].view);
+    if (replay.steps[step].view) view.show(replay.steps[step].view);
     slider.value = step;
     first.disabled = back.disabled = step === 0;
     forward.disabled = end.disabled = step === last;
     said.textContent = describe(replay, step);
+    onStep(step);
   }
 
   function start() {
@@ -79,6 +81,8 @@ export function mount(element, replay) {
 
   show(0);
   return {
+    go,
+    play: start,
     close() {
       stop();
       element.replaceChildren();
@@ -102,7 +106,7 @@ function describe(replay, step) {
   const last = replay.steps.length - 1;
   const done = replay.steps[step].done.map((move) => `${replay.players[move.seat].name}: ${move.name}`);
   const parts = [`step ${step} of ${last}`, ...done];
-  const tick = replay.steps[step].view.tick;
+  const tick = replay.steps[step].view?.tick;
   if (tick !== undefined) parts.push(`tick ${tick}`);
   if (step === last) parts.push(replay.outcome);
   return parts.join(" · ");
