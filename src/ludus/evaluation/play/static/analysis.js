@@ -2,7 +2,8 @@
 
 import { make } from "./game_views.js";
 
-const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [600, 160, 44, 12, 22];
+const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [150, 44, 10, 12, 22]; // pixels
+const NARROWEST = 240;
 const SPACE = "http://www.w3.org/2000/svg";
 
 // `told`: {range, turns: [{step, value, best, best_p, played, played_p}], end: {step, value} or null, worst}.
@@ -11,16 +12,17 @@ export function showAnalysis(element, told, judge, go) {
   const points = [...told.turns, ...(told.end ? [told.end] : [])];
   const [low, high] = told.range ?? bounds(points.map(({ value }) => value));
   const last = Math.max(1, points.at(-1).step);
-  const x = (step) => LEFT + (step / last) * (WIDTH - LEFT - 10);
+  const width = Math.max(NARROWEST, element.clientWidth);
+  const x = (step) => LEFT + (step / last) * (width - LEFT - RIGHT);
   const y = (value) => TOP + (1 - (value - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
 
-  const graph = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+  const graph = drawn("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img" });
   graph.setAttribute("aria-label", `expected score for you: ${points.map(({ value }) => number(value)).join(", ")}`);
   for (const value of [low, (low + high) / 2, high]) {
-    graph.append(drawn("line", { class: "axis", x1: LEFT, x2: WIDTH - 10, y1: y(value), y2: y(value) }));
+    graph.append(drawn("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
     graph.append(drawn("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value)));
   }
-  graph.append(drawn("text", { x: WIDTH - 10, y: HEIGHT - 5, "text-anchor": "end" }, `step ${last}`));
+  graph.append(drawn("text", { x: width - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, `step ${last}`));
   const here = drawn("line", { class: "here", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   const curve = points.map(({ step, value }) => `${x(step)},${y(value)}`).join(" ");
   graph.append(here, drawn("polyline", { class: "curve", points: curve }));
@@ -35,15 +37,16 @@ export function showAnalysis(element, told, judge, go) {
   if (go !== null) {
     graph.style.cursor = "pointer";
     graph.addEventListener("click", (event) => {
-      const { left, width } = graph.getBoundingClientRect();
-      const at = ((event.clientX - left) / width) * WIDTH;
-      const nearest = points.reduce((one, other) => (Math.abs(x(other.step) - at) < Math.abs(x(one.step) - at) ? other : one));
-      go(nearest.step);
+      const box = graph.getBoundingClientRect();
+      const at = ((event.clientX - box.left) / box.width) * width;
+      const far = ({ step }) => Math.abs(x(step) - at);
+      go(points.reduce((one, other) => (far(other) < far(one) ? other : one)).step);
     });
   }
   element.replaceChildren(
     make("h2", { text: told.end ? "How the game went" : "How the game goes" }),
     make("p", { text: `The score that ${judge} expected for you at each of your turns.` }), graph,
+    ...(told.worst === null ? [] : [make("p", { text: `Your move of turn ${told.worst + 1} cost most.` })]),
     ...(moves ? [table(told, points, go)] : []));
   return {
     mark(step) {
@@ -65,10 +68,9 @@ function table(told, points, go) {
       make("td", {}, label),
       make("td", { text: turn.played === undefined ? "–" : `${turn.played} (${percent(turn.played_p)})` }),
       make("td", { text: same ? "the same" : `${turn.best} (${percent(turn.best_p)})` }),
-      make("td", { text: after ? `${number(turn.value)} → ${number(after.value)}` : number(turn.value) }),
-      make("td", { text: place === told.worst ? "cost most" : "" }));
+      make("td", { text: after ? `${number(turn.value)} → ${number(after.value)}` : number(turn.value) }));
   });
-  const head = ["turn", "you played", "best move", "expected", ""].map((text) => make("th", { text, scope: "col" }));
+  const head = ["turn", "you played", "best move", "expected"].map((text) => make("th", { text, scope: "col" }));
   const holder = make("div", { of: "turns", tabIndex: 0 }, make("table", {},
     make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
   holder.setAttribute("role", "region");

@@ -274,5 +274,5 @@ function health(units) {
 function counted(names) {
   const counts = new Map();
   for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-  return [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
+  return [...counts].map(([name, count]) => `${count} ${name}${count > 1 ? "s" : ""}`).join(", ");
 }
