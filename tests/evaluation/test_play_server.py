@@ -95,9 +95,12 @@ def test_the_page_and_its_files_are_there(page: Page) -> None:
         status, content = page.ask("GET", path)
         assert (status, bool(content)) == (200, True), path
     status, told = page.ask("GET", "/start")
-    assert (told["game"], told["player"], told["seat"], told["seats"]) == ("tic_tac_toe", "perfect", 0, 2)
-    assert {"main", "main.1", "perfect"} <= {*told["players"]}
-    assert told["ratings"] == {}, "few games say nothing about strength"
+    assert (told["game"], told["player"], told["seat"], told["seats"]) == ("tic_tac_toe", "perfect", 0, ["red", "blue"])
+    offered = {one["name"]: one for one in told["players"]}
+    assert {"main", "main.1", "perfect"} <= offered.keys()
+    assert (offered["main"]["group"], offered["main"]["weights"]) == ("learning", "averaged weights")
+    assert (offered["perfect"]["group"], offered["perfect"]["weights"]) == ("bots", "")
+    assert {one["elo"] for one in told["players"]} == {None}, "few games say nothing about strength"
 
 
 def test_opponents_are_offered_with_their_ratings(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_more_units_than_a_decision_names_take_several() -> None:
     [
         (3, "an order is an object, got 3"),
         ({"train": "dragon"}, "train one of worker, spear, horse, bow, not 'dragon'"),
-        ({"order": "dance", "units": [1]}, "an order is one of move, advance, attack, gather, not 'dance'"),
+        ({"order": "dance", "units": [1]}, "an order is one of move, advance, attack, gather, skill, not 'dance'"),
         ({"order": "move", "units": "all"}, "the units of an order are their numbers, got 'all'"),
         ({"order": "move", "units": [1], "point": [40, 2]}, "a point is .x, y. from 0 to 32, got .40, 2."),
         ({"order": "attack", "units": [1]}, "a target is the number of a unit, got None"),
