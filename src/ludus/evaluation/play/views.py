@@ -195,7 +195,9 @@ class _CardView:
         width = max(map(len, called)) + 1
         for seat, hand in enumerate(shown["hands"]):
             done = [move["name"] for move in shown["moves"] if move["seat"] == seat]
-            lines.append(f"{called[seat] + ':':{width}} {hand['card'] or '?':3} in the pot {hand['stake']:g}  {', '.join(done)}")
+            lines.append(
+                f"{called[seat] + ':':{width}} {hand['card'] or '?':3} in the pot {hand['stake']:g}  {', '.join(done)}"
+            )
         if shown["public"] is not None:
             lines.append(f"on the table: {shown['public'] or '?'}")
         return "\n".join(line.rstrip() for line in lines)
