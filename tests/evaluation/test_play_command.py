@@ -44,7 +44,8 @@ def test_a_whole_game_against_a_bot(ludus: Ludus) -> None:
     code, out, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed=moves)
     assert code == 0, err
     assert "tic_tac_toe: you are X and begin, against rules\n" in out
-    assert "1 2 3\n4 5 6\n7 8 9\nyour move (1, 2, 3, 4, 5, 6, 7, 8, 9):" in out
+    assert "\n1 2 3\n4 5 6\n7 8 9\nyou [" in out
+    assert "\nyour move (1, 2, 3, 4, 5, 6, 7, 8, 9):" in out
     assert out.splitlines()[-2].startswith(("You lose (score -1)", "A draw (score 0)", "You win (score 1)"))
     assert out.splitlines()[-1].startswith("recorded as match ")
     [replay] = Path("board/replays").iterdir()

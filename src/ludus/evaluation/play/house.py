@@ -77,7 +77,7 @@ class Opponents:
         return {"best so far": best, "learning": learning, "snapshots, newest first": frozen, "bots": bots}
 
     def ratings(self) -> dict[str, int]:
-        """Elo of those that it is known of within a hundred. The best of a player has that of the snapshot that it is."""
+        """Elo of those that it is known of within a hundred. `@best` has the Elo of the snapshot that it stands for."""
         best = self._groups()["best so far"]
         with self._lock:
             known = elo_of(summarise(self._league))
@@ -89,7 +89,7 @@ class Opponents:
             return rated
 
     def judge(self) -> str | None:
-        """The player whose values evaluate games against bots: the best of a learning player, else a newest snapshot."""
+        """The player whose values evaluate games against bots: `@best` of a learning player, else the newest snapshot."""
         best, _, snapshots, _ = self._groups().values()
         return next(iter([*best, *snapshots]), None)
 
