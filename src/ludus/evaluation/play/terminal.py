@@ -151,6 +151,6 @@ def _analysis(game: PersonsGame) -> str:
             worst = ", which cost most" if number == told["worst"] else ""
             lines.append(
                 f"move {number + 1}: you played {turn['played']} ({turn['played_p']:.0%}), "
-                f"better {turn['best']} ({turn['best_p']:.0%}); {costs}{worst}"
+                f"{game.judge} prefers {turn['best']} ({turn['best_p']:.0%}); {costs}{worst}"
             )
     return "\n".join(lines)

@@ -70,7 +70,7 @@ function table(told, points, go) {
       make("td", { text: same ? "the same" : `${turn.best} (${percent(turn.best_p)})` }),
       make("td", { text: after ? `${number(turn.value)} → ${number(after.value)}` : number(turn.value) }));
   });
-  const head = ["turn", "you played", "best move", "expected"].map((text) => make("th", { text, scope: "col" }));
+  const head = ["turn", "you played", "it prefers", "expected"].map((text) => make("th", { text, scope: "col" }));
   const holder = make("div", { of: "turns", tabIndex: 0 }, make("table", {},
     make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
   holder.setAttribute("role", "region");
