@@ -91,6 +91,15 @@ def test_thoughts_on_request(ludus: Ludus) -> None:
     assert "rules is a bot: it says neither values nor probabilities" in out
 
 
+def test_a_move_is_taken_back(ludus: Ludus) -> None:
+    code, out, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed="u\n5\nu\nq\n")
+    assert code == 0
+    assert "error: there is no move of yours to take back" in err
+    assert out.count("your move (1, 2, 3, 4, 5, 6, 7, 8, 9):") == 2
+    _, _, err = ludus("play", "cards", "rules", "--terminal", "--seat", "0", typed="u\nq\n")
+    assert "error: no undo: a move would be taken back with what it has revealed" in err
+
+
 def test_who_leaves_makes_the_game_void(ludus: Ludus) -> None:
     code, out, _ = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed="5\nq\n")
     assert (code, ", void: the person left" in out) == (0, True)

@@ -389,7 +389,7 @@ class PlaySession:
 
     def _analysis(self) -> dict[str, Any] | None:
         """The turns of the person up to now: the expected score at each, the move, and the move that the judge thinks
-        best. `worst` is the turn whose other move cost most."""
+        most likely. `worst` is the place in `turns` of another move after which the value fell most."""
         if not self._judges or (self.ended is None and self._critic_sees_more):
             return None
         every = -(-len(self._turns) // MOST_TURNS)
@@ -408,7 +408,7 @@ class PlaySession:
     def _analysed(self, number: int) -> dict[str, Any]:
         turn = self._turns[number]
         assert turn.judged is not None
-        told: dict[str, Any] = {"step": turn.step, "value": round(self._value(turn), 4)}
+        told: dict[str, Any] = {"turn": number + 1, "step": turn.step, "value": round(self._value(turn), 4)}
         if self._view.real_time:  # a decision is more than one choice, and most are to let things go on
             return told
         probabilities = turn.judged.probabilities

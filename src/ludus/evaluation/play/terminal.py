@@ -150,7 +150,7 @@ def _analysis(game: PersonsGame) -> str:
             costs = f"from {written_score(turn['value'])} to {written_score(values[number + 1])}"
             worst = ", which cost most" if number == told["worst"] else ""
             lines.append(
-                f"move {number + 1}: you played {turn['played']} ({turn['played_p']:.0%}), "
+                f"move {turn['turn']}: you played {turn['played']} ({turn['played_p']:.0%}), "
                 f"{game.judge} prefers {turn['best']} ({turn['best_p']:.0%}); {costs}{worst}"
             )
     return "\n".join(lines)

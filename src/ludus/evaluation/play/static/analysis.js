@@ -6,7 +6,7 @@ const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [150, 44, 10, 12, 22]; // pixels
 const NARROWEST = 240;
 const SPACE = "http://www.w3.org/2000/svg";
 
-// `told`: {range, turns: [{step, value, best, best_p, played, played_p}], end: {step, value} or null, worst}.
+// `told`: {range, turns: [{turn, step, value, best, best_p, played, played_p}], end: {step, value} or null, worst}.
 // `go(step)`: shows the table at this step; null where nothing can be shown. Returns {mark(step)}.
 export function showAnalysis(element, told, judge, go) {
   const points = [...told.turns, ...(told.end ? [told.end] : [])];
@@ -31,7 +31,7 @@ export function showAnalysis(element, told, judge, go) {
     if (!moves && place !== points.length - 1) return; // of a real-time game there would be hundreds
     const dot = drawn("circle", { cx: x(point.step), cy: y(point.value), r: 4 });
     if (place === told.worst) dot.setAttribute("class", "worst");
-    dot.append(drawn("title", {}, `${place < told.turns.length ? `turn ${place + 1}` : "end"}: ${number(point.value)}`));
+    dot.append(drawn("title", {}, `${place < told.turns.length ? `turn ${point.turn}` : "end"}: ${number(point.value)}`));
     graph.append(dot);
   });
   if (go !== null) {
@@ -46,7 +46,7 @@ export function showAnalysis(element, told, judge, go) {
   element.replaceChildren(
     make("h2", { text: told.end ? "How the game went" : "How the game goes" }),
     make("p", { text: `The score that ${judge} expected for you at each of your turns.` }), graph,
-    ...(told.worst === null ? [] : [make("p", { text: `Your move of turn ${told.worst + 1} cost most.` })]),
+    ...(told.worst === null ? [] : [make("p", { text: `The value fell most after your move of turn ${told.turns[told.worst].turn}.` })]),
     ...(moves ? [table(told, points, go)] : []));
   return {
     mark(step) {
@@ -60,8 +60,8 @@ export function showAnalysis(element, told, judge, go) {
 function table(told, points, go) {
   const rows = told.turns.map((turn, place) => {
     const after = points[place + 1];
-    const label = go === null ? make("span", { text: place + 1 }) :
-      make("button", { text: place + 1, type: "button", title: "show this position" });
+    const label = go === null ? make("span", { text: turn.turn }) :
+      make("button", { text: turn.turn, type: "button", title: "show this position" });
     if (go !== null) label.addEventListener("click", () => go(turn.step));
     const same = turn.played === turn.best;
     return make("tr", { of: place === told.worst ? "worst" : "" },
