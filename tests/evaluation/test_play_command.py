@@ -47,7 +47,7 @@ def test_a_whole_game_against_a_bot(ludus: Ludus) -> None:
     assert "\n1 2 3\n4 5 6\n7 8 9\nyou [" in out
     assert "\nyour move (1, 2, 3, 4, 5, 6, 7, 8, 9):" in out
     assert re.search(r"^(You lose \(score -1\)|A draw \(score 0\)|You win \(score 1\))$", out, re.MULTILINE)
-    assert re.search(r"what main@best expected for you, turn by turn: [▁▂▃▄▅▆▇█]+\n", out), "a bot has no values"
+    assert re.search(r"what main.2 expected for you, turn by turn: [▁▂▃▄▅▆▇█]+\n", out), "a bot has no values"
     assert out.splitlines()[-1].startswith("recorded as match ")
     [replay] = Path("board/replays").iterdir()
     assert replay.name.startswith("human-rules-")

@@ -134,7 +134,7 @@ def test_a_move_is_taken_back(page: Page) -> None:
     session = told["session"]
     assert told["can_undo"] is False
     status, answer = page.ask("POST", "/undo", {"session": session})
-    assert (status, answer["error"]) == (409, "there is no move of yours to take back")
+    assert (status, answer["error"]) == (400, "there is no move of yours to take back")
     assert page.post("/move", session=session, option=4)["can_undo"] is True
     assert page.post("/undo", session=session)["view"]["stones"] == [-1] * 9
 

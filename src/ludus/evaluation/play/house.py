@@ -89,7 +89,7 @@ class Opponents:
             return rated
 
     def judge(self) -> str | None:
-        """The player whose values evaluate games against bots: `@best` of a learning player, else the newest snapshot."""
+        """The player whose values judge games against bots: `@best` of a learning player, or the newest snapshot."""
         best, _, snapshots, _ = self._groups().values()
         return next(iter([*best, *snapshots]), None)
 
