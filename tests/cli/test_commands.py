@@ -14,6 +14,7 @@ import pytest
 from command_line import LUDUS, TINY, Ludus, rows, settings
 
 from ludus.cli.main import COMMANDS
+from ludus.games.catalog import list_games
 from ludus.lookup import recipe_names
 
 
@@ -235,6 +236,25 @@ def test_the_lists_are_complete(ludus: Ludus) -> None:
     assert "cores" in out
     code, out, _ = ludus("--help")
     assert all(command in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command", ["", *COMMANDS, "launch slurm", "launch kubernetes", "launch hosts", "league r add"]
+)
+def test_help_fits_a_terminal_of_80_columns(ludus: Ludus, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = ludus(*command.split(), "--help")
+    assert code == 0
+    lines = out.splitlines()[1:]  # after the usage, whose "..." means that an argument may be repeated
+    assert [line for line in lines if len(line) > 80 or line.endswith("...")] == []
+
+
+def test_the_games_fit_a_terminal_of_80_columns(ludus: Ludus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = ludus("games")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(f"\n{entry.address} " in out for entry in list_games()), "addresses are whole, to be copied"
 
 
 def test_interrupting_saves_and_a_second_start_is_refused(ludus: Ludus) -> None:

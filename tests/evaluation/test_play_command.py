@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from functools import partial
@@ -42,9 +43,11 @@ def test_a_whole_game_against_a_bot(ludus: Ludus) -> None:
     moves = "\n".join(map(str, (5, 1, 2, 3, 4, 6, 7, 8, 9, 1, 2, 3, 4, 6, 7, 8, 9)))
     code, out, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed=moves)
     assert code == 0, err
-    assert "tic_tac_toe: you (human) have seat 0, your stones are X, and begin; against rules" in out
-    assert "1 2 3\n4 5 6\n7 8 9\nyour move (1, 2, 3, 4, 5, 6, 7, 8, 9):" in out
-    assert out.splitlines()[-2].startswith(("You lose (score -1)", "A draw (score 0)", "You win (score 1)"))
+    assert "tic_tac_toe: you are X and begin, against rules\n" in out
+    assert "\n1 2 3\n4 5 6\n7 8 9\nyou [" in out
+    assert "\nyour move (1, 2, 3, 4, 5, 6, 7, 8, 9):" in out
+    assert re.search(r"^(You lose \(score -1\)|A draw \(score 0\)|You win \(score 1\))$", out, re.MULTILINE)
+    assert re.search(r"what main.2 expected for you, turn by turn: [▁▂▃▄▅▆▇█]+\n", out), "a bot has no values"
     assert out.splitlines()[-1].startswith("recorded as match ")
     [replay] = Path("board/replays").iterdir()
     assert replay.name.startswith("human-rules-")
@@ -72,20 +75,29 @@ def test_a_name_is_understood_and_the_nearest_offered(ludus: Ludus) -> None:
     code, out, err = ludus("play", "cards", "main", "--terminal", "--seat", "0", typed="chek\nbet\nbet\n")
     assert code == 0
     assert "error: 'chek' is not a move that you can make now; did you mean 'check'?" in err
-    assert "seat 1: ?" in out
-    assert out.rindex("seat 1: ?") < out.rindex("seat 1: "), "at the end its card is shown"
+    assert "main: ?" in out
+    assert out.rindex("main: ?") < out.rindex("main: "), "at the end its card is shown"
 
 
 def test_thoughts_on_request(ludus: Ludus) -> None:
     code, out, _ = ludus("play", "cards", "main", "--terminal", "--seat", "0", typed="?\nbet\n")
     assert code == 0
     assert "it would play " in out
-    assert "to it; " not in out, "its critic sees both cards"
+    assert "expects a score" not in out, "its critic sees both cards"
     assert "%" in out
     _, out, _ = ludus("play", "board", "main", "--terminal", "--seat", "0", typed="?\nq\n")
-    assert "to it; it would play " in out
+    assert re.search(r"it expects a score of -?[\d.]+ for you; it would play ", out)
     _, out, _ = ludus("play", "cards", "rules", "--terminal", "--seat", "0", "--thoughts", typed="bet\n")
     assert "rules is a bot: it says neither values nor probabilities" in out
+
+
+def test_a_move_is_taken_back(ludus: Ludus) -> None:
+    code, out, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed="u\n5\nu\nq\n")
+    assert code == 0
+    assert "error: there is no move of yours to take back" in err
+    assert out.count("your move (1, 2, 3, 4, 5, 6, 7, 8, 9):") == 2
+    _, _, err = ludus("play", "cards", "rules", "--terminal", "--seat", "0", typed="u\nq\n")
+    assert "error: no undo: a move would be taken back with what it has revealed" in err
 
 
 def test_who_leaves_makes_the_game_void(ludus: Ludus) -> None:
@@ -103,7 +115,7 @@ def test_several_games_change_seats(ludus: Ludus) -> None:
     arguments = ("play", "cards", "rules", "--terminal", "--games", "2")
     code, out, _ = ludus(*arguments, typed="bet\nbet\ncall\nbet\ncall\n" * 3)
     assert code == 0
-    assert ("have seat 0" in out, "have seat 1" in out) == (True, True)
+    assert ("you are first to act" in out, "you are second to act" in out) == (True, True)
     assert out.count("recorded as match ") == 2
 
 

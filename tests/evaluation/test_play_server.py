@@ -95,9 +95,12 @@ def test_the_page_and_its_files_are_there(page: Page) -> None:
         status, content = page.ask("GET", path)
         assert (status, bool(content)) == (200, True), path
     status, told = page.ask("GET", "/start")
-    assert (told["game"], told["player"], told["seat"], told["seats"]) == ("tic_tac_toe", "perfect", 0, 2)
-    assert {"main", "main.1", "perfect"} <= {*told["players"]}
-    assert told["ratings"] == {}, "few games say nothing about strength"
+    assert (told["game"], told["player"], told["seat"], told["seats"]) == ("tic_tac_toe", "perfect", 0, ["red", "blue"])
+    offered = {one["name"]: one for one in told["players"]}
+    assert {"main", "main.1", "perfect"} <= offered.keys()
+    assert (offered["main"]["group"], offered["main"]["weights"]) == ("learning", "averaged weights")
+    assert (offered["perfect"]["group"], offered["perfect"]["weights"]) == ("bots", "")
+    assert {one["elo"] for one in told["players"]} == {None}, "few games say nothing about strength"
 
 
 def test_opponents_are_offered_with_their_ratings(tmp_path: Path) -> None:
@@ -107,6 +110,33 @@ def test_opponents_are_offered_with_their_ratings(tmp_path: Path) -> None:
     known = elo_of(summarise(league))
     assert ratings == {name: round(elo) for name, (elo, error) in known.items() if 1.96 * error <= NARROW_ELO}
     assert ratings
+
+
+def test_the_next_opponent_is_a_step_stronger_or_weaker(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    league, _ = read_league(folder)
+    opponents = Opponents(connect_four.experiment(), folder, league, weights="average", greedy=False)
+    ratings = opponents.ratings()
+    middle = sorted(ratings, key=ratings.__getitem__)[len(ratings) // 2]
+    up, down = opponents.suggestion(middle, 1.0), opponents.suggestion(middle, 0.0)
+    assert up is not None
+    assert down is not None
+    assert ratings[up["player"]] == min(elo for elo in ratings.values() if elo > ratings[middle])
+    assert ratings[down["player"]] == max(elo for elo in ratings.values() if elo < ratings[middle])
+    assert up["text"].startswith(f"You beat {middle} (Elo {ratings[middle]}). Try {up['player']} ")
+    assert opponents.suggestion(middle, 0.5) is None
+    assert opponents.suggestion(max(ratings, key=ratings.__getitem__), 1.0) is None
+    assert opponents.suggestion("unrated", 1.0) is None
+
+
+def test_a_move_is_taken_back(page: Page) -> None:
+    told = page.post("/game", player="perfect", seat=0)
+    session = told["session"]
+    assert told["can_undo"] is False
+    status, answer = page.ask("POST", "/undo", {"session": session})
+    assert (status, answer["error"]) == (400, "there is no move of yours to take back")
+    assert page.post("/move", session=session, option=4)["can_undo"] is True
+    assert page.post("/undo", session=session)["view"]["stones"] == [-1] * 9
 
 
 def test_a_game_is_played_recorded_and_looked_at_again(page: Page) -> None:

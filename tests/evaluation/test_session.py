@@ -12,7 +12,7 @@ from played_runs import small
 
 from ludus.algorithms.ppo import PPO
 from ludus.data.records import ModelId
-from ludus.evaluation.play.session import PlaySession, SeatedOpponent, WrongMove
+from ludus.evaluation.play.session import PlaySession, SeatedOpponent, WrongMove, within
 from ludus.evaluation.play.views import find_view
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
@@ -77,6 +77,89 @@ def test_in_an_open_game_the_agent_tells_what_it_thought() -> None:
         assert told["its"]["chose"] in range(7)
         assert told["its"]["value"] is not None
         assert session.show()["thoughts"] is None, "only on request"
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_a_move_that_was_taken_back_leaves_no_trace(seat: int) -> None:
+    with closing(against_main(small(connect_four.experiment()), seat)) as session:
+        assert not session.can_undo, "nothing has been played"
+        with pytest.raises(WrongMove, match="there is no move of yours to take back"):
+            session.undo()
+        session.move(3)
+        before = session.show(thoughts=True)
+        session.move(3)
+        assert session.show(thoughts=True) != before
+        session.undo()
+        assert session.show(thoughts=True) == before
+        while session.ended is None:
+            session.move(min(session.options()))
+        assert not session.can_undo
+        assert session.ended.recording.num_steps == sum(session.ended.decisions), "the replay has the game that counts"
+        with pytest.raises(WrongMove, match="the game is over"):
+            session.undo()
+
+
+def test_an_agent_forgets_what_was_taken_back() -> None:
+    experiment = replace(small(connect_four.experiment()), model=ActorCritic(hidden=(8,), memory=4))
+    with closing(against_main(experiment, 0)) as session:
+        session.move(2)
+        before = session.show(thoughts=True)["thoughts"]["yours"]
+        for column in (0, 6):
+            session.move(column)
+            session.undo()
+        assert session.show(thoughts=True)["thoughts"]["yours"] == before
+
+
+def test_what_was_revealed_cannot_be_taken_back() -> None:
+    with closing(against_bot(Kuhn(), "equilibrium", 0)) as cards, closing(against_bot(Skirmish(), "rush", 0)) as battle:
+        with pytest.raises(WrongMove, match="no undo: a move would be taken back with what it has revealed"):
+            cards.undo()
+        with pytest.raises(WrongMove, match="no undo: time does not go back in a real-time game"):
+            battle.undo()
+
+
+def test_the_analysis_has_every_turn_with_the_value_and_the_likeliest_move() -> None:
+    with closing(against_main(small(connect_four.experiment()), 0)) as session:
+        assert session.show()["analysis"] is None, "while the game goes on, only with thoughts"
+        values, likeliest, moves = [], [], []
+        while session.ended is None:
+            yours = session.show(thoughts=True)["thoughts"]["yours"]
+            values.append(yours["value"])
+            likeliest.append(max(yours["options"], key=lambda option: option["p"])["name"])
+            moves.append(min(session.options()))
+            session.move(moves[-1])
+        told = session.show()["analysis"]
+        assert [turn["value"] for turn in told["turns"]] == values
+        assert [turn["best"] for turn in told["turns"]] == likeliest
+        assert [turn["played"] for turn in told["turns"]] == [str(move + 1) for move in moves]
+        assert told["end"] == {"step": sum(session.ended.decisions), "value": session.ended.score[0]}
+        assert told["range"] == (-1.0, 1.0)
+        after = [*values[1:], session.ended.score[0]]
+        falls = [
+            a - b if m != p else 0
+            for a, b, m, p in zip(values, after, likeliest, map(str, (m + 1 for m in moves)), strict=True)
+        ]
+        assert told["worst"] == (int(np.argmax(falls)) if max(falls) > 0 else None)
+
+
+def test_against_a_bot_a_judge_evaluates() -> None:
+    experiment = small(connect_four.experiment())
+    source = experiment.game
+    agent = SeatedOpponent(SeatedPlayer(bot=source.bots()["random"]), seed=0)
+    judge = SeatedOpponent(untrained(experiment), seed=1)
+    with (
+        closing(PlaySession(source, find_view(source), agent, 0, seed=0, judge=judge)) as session,
+        closing(against_main(experiment, 0)) as other,
+        closing(against_bot(source, "random", 0)) as alone,
+    ):
+        assert session.show()["evaluation"] == other.show()["evaluation"]
+        assert alone.show()["evaluation"] is None
+
+
+@pytest.mark.parametrize(("value", "shown"), [(1.7, 1.0), (-1.2, -1.0), (0.25, 0.25)])
+def test_an_expected_score_stays_within_the_scores_of_the_game(value: float, shown: float) -> None:
+    assert within(value, (-1.0, 1.0)) == shown
+    assert within(value, None) == value
 
 
 def test_in_a_game_of_cards_its_thoughts_wait_for_the_end() -> None:
@@ -183,7 +266,7 @@ def test_more_units_than_a_decision_names_take_several() -> None:
     [
         (3, "an order is an object, got 3"),
         ({"train": "dragon"}, "train one of worker, spear, horse, bow, not 'dragon'"),
-        ({"order": "dance", "units": [1]}, "an order is one of move, advance, attack, gather, not 'dance'"),
+        ({"order": "dance", "units": [1]}, "an order is one of move, advance, attack, gather, skill, not 'dance'"),
         ({"order": "move", "units": "all"}, "the units of an order are their numbers, got 'all'"),
         ({"order": "move", "units": [1], "point": [40, 2]}, "a point is .x, y. from 0 to 32, got .40, 2."),
         ({"order": "attack", "units": [1]}, "a target is the number of a unit, got None"),

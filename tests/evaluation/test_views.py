@@ -42,14 +42,15 @@ def test_stones_fall_and_four_in_a_line_are_marked() -> None:
     tables = played(source, [3, 2, 3, 2, 3, 2, 3])
     shown = view.show(tables, None, 3)
     assert shown["line"] == [2 * 7 + 3, 3 * 7 + 3, 4 * 7 + 3, 5 * 7 + 3]
-    assert view.written(shown).splitlines()[2:] == [". . . X . . .", *[". . O X . . ."] * 3, "1 2 3 4 5 6 7"]
+    written = view.written(shown).splitlines()
+    assert written[2:] == [". . . X . . .", *[". . O X . . ."] * 3, "1 2 3 4 5 6 7", "X has played 4"]
 
 
 def test_a_free_cell_shows_the_number_that_is_typed() -> None:
     source = TicTacToe()
     view = find_view(source)
     shown = view.show(played(source, [4, 0]), 1, 0)
-    assert view.written(shown) == "O 2 3\n4 X 6\n7 8 9"
+    assert view.written(shown) == "O 2 3\n4 X 6\n7 8 9\nO has played 1"
     assert shown["latest"] == 0
     shown = view.show(played(source, [0, 3, 1, 4, 2]), None, 2)
     assert shown["line"] == [0, 1, 2]

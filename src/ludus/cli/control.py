@@ -222,6 +222,6 @@ def set_command(run: str, settings: tuple[str, ...], player: str | None) -> Chan
     ludus set runs/mine learner.learning_rate=1e-4 --player main_exploiter
     ludus set runs/mine league.roles.main.matchmaking.branches.0.0=0.2 \\
                         league.roles.main.matchmaking.branches.1.0=0.8
-    ludus set runs/mine 'league.roles.+sparring={matchmaking: {type: Live, role: main}}'
+    ludus set runs/a 'league.roles.+b={matchmaking: {type: Live, role: main}}'
     """
     return ChangeSettings(settings=dict(parse_settings(settings)), player=player)

@@ -50,22 +50,24 @@ def games_command(as_json: bool, name: str | None, where: Path | None) -> int:
     if as_json:
         click.echo(json.dumps([asdict(entry) for entry in entries]))
         return 0
-    table = new_table("address", "game", "here")
+    table = new_table("address", "game, and what it needs here")
     for entry in entries:
         critics = " Critics see the whole state with `critic_state=true`." if entry.critic_state else ""
-        table.add_row(entry.address, entry.description + critics, escape(_here(entry)))
+        missing = _missing(entry)
+        table.add_row(entry.address, escape(entry.description + critics + (f"\nHere: {missing}" if missing else "")))
     console = new_console()
     console.print(table)
     console.print("\nYour own: FILE.py:CLASS. `ludus check ADDRESS` checks a game, `ludus train ADDRESS` trains it.")
     return 0
 
 
-def _here(entry: GameEntry) -> str:
+def _missing(entry: GameEntry) -> str:
+    """What has to be done before the game can be played here; empty if nothing."""
     if entry.install is not None:
         return entry.install
     if entry.needs is not None:
         return f"needs {entry.needs}"
-    return "yes" if entry.python is None else "yes, in an environment of its own"
+    return "" if entry.python is None else "ready, in an environment of its own"
 
 
 def _install(name: str, where: Path | None) -> int:

@@ -38,7 +38,7 @@ def launch_command() -> None:
     resumes its run when it starts again."""
 
 
-@launch_command.command("slurm")
+@launch_command.command("slurm", short_help="write an sbatch script, and submit it with --submit")
 @recipe_argument
 @click.option("--run", type=click.Path(), help="Run folder on shared storage; default: runs/NAME or runs/NAME-TRIAL.")
 @trial_option
@@ -74,7 +74,7 @@ def slurm(
 
     \b
     ludus launch slurm connect_four --time 4:00:00 --dry-run
-    ludus launch slurm skirmish --nodes 4 --actors-per-node 32 --gpus 1 --time 1-00:00:00 --submit
+    ludus launch slurm skirmish --nodes 4 --actors-per-node 32 --gpus 1 --submit
     """
     runtime = runtime or ("local" if nodes == 1 else "ray")
     if runtime == "local" and nodes > 1:
@@ -95,7 +95,7 @@ def slurm(
     _deliver(job.script(), file, "sbatch", "--parsable", dry_run=dry_run, submit=submit)
 
 
-@launch_command.command("kubernetes")
+@launch_command.command("kubernetes", short_help="write manifests for KubeRay, and apply them with --submit")
 @recipe_argument
 @click.option("--name", help="Of the job and its run; default: the experiment's, with the trial's.")
 @trial_option
@@ -131,7 +131,7 @@ def kubernetes(
 
     \b
     ludus launch kubernetes connect_four --storage 20Gi --dry-run
-    ludus launch kubernetes skirmish --actor-nodes 10 --image registry/ludus:cpu --submit
+    ludus launch kubernetes skirmish --actor-nodes 10 --image registry/ludus:cpu
     """
     found = find_experiment(experiment, _with_trial(settings, trial))
     name = ray_node.job_name(name or found.run_name)
@@ -146,7 +146,7 @@ def kubernetes(
     _deliver(text, output or f"{name}.yaml", "kubectl apply -f", dry_run=dry_run, submit=submit)
 
 
-@launch_command.command("hosts")
+@launch_command.command("hosts", short_help="train on the hosts of a file, by ssh")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @recipe_argument
 @click.option("--run", type=click.Path(), help="Run folder; default: runs/NAME or runs/NAME-TRIAL.")
@@ -163,7 +163,7 @@ def hosts(
     head: 10.0.0.1                 # this machine, as the others see it
     hosts:
       - {address: 10.0.0.2, user: me, processes: 16}
-      - {address: 10.0.0.3, port: 2222, role: learner, processes: 4, ludus: /opt/ludus/bin/ludus}
+      - {address: 10.0.0.3, port: 2222, role: learner, ludus: /opt/ludus/bin/ludus}
     """
     plan = read_host_file(file)
     training = _training(experiment, run, trial, settings)

@@ -103,7 +103,7 @@ def add(player: str, role: str, source: str | None, settings: tuple[str, ...]) -
     """Add PLAYER: one that learns, a frozen one, or a bot of the game.
 
     \b
-    ludus league runs/mine add second --role main --from main --set learner.learning_rate=1e-4
+    ludus league runs/mine add second --role main --set learner.learning_rate=1e-4
     ludus league runs/mine add champion --role frozen --from main@best
     ludus league runs/mine add random --role scripted
     """

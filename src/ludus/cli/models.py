@@ -38,10 +38,10 @@ def models_command(context: click.Context) -> None:
 
     \b
     ADDRESS is one of
-      RUN#PLAYER  RUN#PLAYER@TAG  RUN#PLAYER:INCARNATION:STEP    a model of another run
-      FILE        FILE#sha256=DIGITS                             safetensors, or a torch checkpoint
-      URL         URL#sha256=DIGITS                              the same on the web
-      NAME                                                       an entry of --index
+      RUN#PLAYER[@TAG], RUN#PLAYER:INCARNATION:STEP   a model of another run
+      FILE[#sha256=DIGITS]             safetensors, or a torch checkpoint
+      URL[#sha256=DIGITS]              the same on the web
+      NAME                             an entry of --index
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

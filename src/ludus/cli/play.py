@@ -15,7 +15,7 @@ from ludus.cli.options import AT_LEAST_0, COUNT, PageOptions, Weights, code_trus
 from ludus.config import ConfigError
 from ludus.data.records import RECORDED
 from ludus.evaluation.entrants import is_run_address, split_address
-from ludus.evaluation.play.house import BEST, Kept, Opponents, PlayHost
+from ludus.evaluation.play.house import BEST, PERSON, Kept, Opponents, PlayHost
 from ludus.evaluation.play.replays import drawing_of, replay_reader
 from ludus.evaluation.play.session import Ended, GameSeats, WrongMove, abandoned, finished, write_replay
 from ludus.evaluation.play.terminal import InputEnded, play_in_terminal
@@ -31,7 +31,6 @@ from ludus.runtime.services import services_at_hand
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder
 
-PERSON = "human"
 LOOK_S = 0.2
 
 
@@ -148,7 +147,9 @@ class _Records:
 
     def keep(self, line: GameSeats, ended: Ended | None, reason: str) -> Kept:
         if not _is_writable(self._folder):
-            return Kept(text=f"not recorded: {self._folder.path} is read-only")
+            return Kept(
+                text=f"not recorded: {self._folder.path} is read-only", brief="not recorded: the run is read-only"
+            )
         kept = self._keep(line, ended, reason)
         self._lost += ended is not None and kept.match_id is None
         return kept
@@ -170,7 +171,8 @@ class _Records:
             path = write_replay(folder.path, self._source, game_address(innermost(self._source)), line, ended, match_id)
         except OSError as error:
             return Kept(text=f"{answer.done}; its replay is not kept: {error}", match_id=match_id)
-        return Kept(text=f"{answer.done}; {path}", match_id=match_id, replay=path.name)
+        brief = f"{answer.done}, with its replay"
+        return Kept(text=f"{answer.done}; {path}", match_id=match_id, replay=path.name, brief=brief)
 
 
 def _is_writable(folder: RunFolder) -> bool:

@@ -71,7 +71,7 @@ def record_command(
     again, the command goes on where it was stopped.
 
     \b
-    ludus record skirmish rush boom spears horses bows --all-pairs -n 200 --out replays
+    ludus record skirmish rush boom spears --all-pairs -n 200 --out replays
     ludus record runs/mine main@best rush -n 1000 --out replays
     """
     use_threads(1)

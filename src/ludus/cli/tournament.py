@@ -65,8 +65,8 @@ def tournament_command(
     game) or a bot of your own (FILE.py:CLASS, "program:COMMAND"); NAME= in front gives it another name.
 
     \b
-    ludus tournament runs/connect_four-001 runs/connect_four-002#main.3 bot:alpha_beta_4 --precision 0.05
-    ludus tournament old=runs/a#main@best new=runs/b#main@best --into results.jsonl --html page.html
+    ludus tournament runs/a runs/b#main.3 bot:alpha_beta_4 --precision 0.05
+    ludus tournament old=runs/a#main@best new=runs/b#main@best --html page.html
     """
     use_threads(1)
     with load_field(players, weights=weights, greedy=greedy, game=game) as field:

@@ -6,13 +6,14 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ludus.data.records import ModelId
 from ludus.data.search import split_search
 from ludus.data.specs import Choice
 from ludus.evaluation.play.session import Ended, GameSeats, PlaySession, SeatedOpponent, WrongMove
-from ludus.evaluation.play.views import FindDrawing, GameView, find_view, has_own_view
+from ludus.evaluation.play.views import YOU, FindDrawing, GameView, find_view, has_own_view
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource, Seat
 from ludus.games.pictures import written_score
@@ -23,10 +24,14 @@ from ludus.league.summary import elo_of, summarise
 from ludus.runtime.assemble import load_players
 from ludus.store.model_pool import UnknownModel, Variant
 from ludus.store.run_folder import RunFolder
-from ludus.workers.player_cache import SeatedPlayer, is_model_name, played_weights
+from ludus.workers.player_cache import SeatedPlayer, is_model_name, played_weights, resolve_player
 
 BEST = "@best"
+PERSON = "human"
+"""The name of a person who has said none."""
 NARROW_ELO = 100.0
+WEIGHTS: dict[Variant, str] = {"average": "averaged weights", "live": "live weights"}
+DRAWN = 0.5
 
 
 class Opponents:
@@ -45,25 +50,66 @@ class Opponents:
 
     def names(self) -> list[str]:
         """Learning players first, with their best; then snapshots, the newest first; then bots."""
+        return [name for names in self._groups().values() for name in names]
+
+    def offered(self) -> list[dict[str, Any]]:
+        """Every opponent for a list that a person chooses from: its name, its group, its weights, and Elo if known."""
+        ratings = self.ratings()
+        return [
+            {"name": name, "group": group, "weights": self.weights_of(name), "elo": ratings.get(name)}
+            for group, names in self._groups().items()
+            for name in names
+        ]
+
+    def weights_of(self, name: str) -> str:
+        """In words, the weights that a player plays with; empty for a bot."""
+        with self._lock:
+            weights = played_weights(self._league, self._folder.models, name, self._weights)
+        return "" if weights is None else WEIGHTS[weights]
+
+    def _groups(self) -> dict[str, list[str]]:
         with self._lock:
             self._follow()
             learning = list(self._league.standings)
             best = [f"{player}{BEST}" for player in learning if self._has(f"{player}{BEST}")]
             frozen = list(reversed(self._league.candidates.frozen()))
-            return [*best, *learning, *frozen, *self._experiment.grouped_game.bots()]
-
-    def weights(self) -> dict[str, Variant | None]:
-        """The weights that each of them plays with; None for a bot."""
-        names = self.names()
-        with self._lock:
-            return {name: played_weights(self._league, self._folder.models, name, self._weights) for name in names}
+        bots = list(self._experiment.grouped_game.bots())
+        return {"best so far": best, "learning": learning, "snapshots, newest first": frozen, "bots": bots}
 
     def ratings(self) -> dict[str, int]:
-        """Elo of those that it is known of within a hundred."""
+        """Elo of those that it is known of within a hundred. `@best` has the Elo of the snapshot that it stands for."""
+        best = self._groups()["best so far"]
         with self._lock:
-            self._follow()
             known = elo_of(summarise(self._league))
-            return {name: round(elo) for name, (elo, error) in known.items() if 1.96 * error <= NARROW_ELO}
+            rated = {name: round(elo) for name, (elo, error) in known.items() if 1.96 * error <= NARROW_ELO}
+            for name in best:
+                model, _ = resolve_player(self._league, self._folder.models, name)
+                if (snapshot := self._listed(name, model)) in rated:
+                    rated[name] = rated[snapshot]
+            return rated
+
+    def judge(self) -> str | None:
+        """The player whose values judge games against bots: `@best` of a learning player, or the newest snapshot."""
+        best, _, snapshots, _ = self._groups().values()
+        return next(iter([*best, *snapshots]), None)
+
+    def suggestion(self, name: str, won: float) -> dict[str, Any] | None:
+        """After a game against `name`: the next stronger opponent if the person has won, the next weaker one if not.
+        None after a draw, and where ratings are not known."""
+        ratings = self.ratings()
+        own = ratings.get(name)
+        if own is None or won == DRAWN:
+            return None
+        others = {other: elo for other, elo in ratings.items() if other != name}
+        if won > DRAWN:
+            said, others = "beat", {other: elo for other, elo in others.items() if elo > own}
+            found = min(others, key=others.__getitem__, default=None)
+        else:
+            said, others = "lost to", {other: elo for other, elo in others.items() if elo < own}
+            found = max(others, key=others.__getitem__, default=None)
+        if found is None:
+            return None
+        return {"player": found, "text": f"You {said} {name} (Elo {own}). Try {found} (Elo {others[found]})."}
 
     def seat(self, name: str) -> tuple[str, SeatedPlayer]:
         """A player, and what the ledger calls it. Raises ConfigError with the nearest name if there is none such."""
@@ -109,6 +155,8 @@ class Kept:
     """None: it is not in the ledger."""
     replay: str | None = None
     """Name of its file in the run's folder of replays."""
+    brief: str = ""
+    """The text for the page, where paths mean nothing; empty: the same text."""
 
 
 Keep = Callable[[GameSeats, Ended | None, str], Kept]
@@ -126,6 +174,7 @@ class PlayHost:
         self.opponents = opponents
         self.person = person
         self.view: GameView = find_view(source, drawing)
+        self.seat_names = self.view.seat_names(innermost(source))
         self._keep = keep
 
     def start(self, player: str, seat: Seat | None) -> PersonsGame:
@@ -136,9 +185,21 @@ class PlayHost:
         listed, seated = self.opponents.seat(player)
         agent = SeatedOpponent(seated, seed=secrets.randbits(63))
         chosen = secrets.randbelow(num_seats) if seat is None else seat
-        session = PlaySession(self.source, self.view, agent, chosen, seed=secrets.randbits(63))
+        judging = player if agent.thinks else self.opponents.judge()
+        judge = None
+        if judging is not None and not agent.thinks:
+            judge = SeatedOpponent(self.opponents.seat(judging)[1], seed=secrets.randbits(63))
+        session = PlaySession(self.source, self.view, agent, chosen, seed=secrets.randbits(63), judge=judge)
         line = GameSeats(person=self.person, opponent=listed, model=agent.model, seat=chosen)
-        return PersonsGame(session, line, self._keep, shown_name=player)
+        return PersonsGame(
+            session,
+            line,
+            self._keep,
+            self.opponents,
+            shown_name=player,
+            seat_name=self.seat_names[chosen],
+            judge=judging or "",
+        )
 
 
 def require_playable(source: GameSource) -> None:
@@ -163,13 +224,27 @@ def is_playable(source: GameSource) -> bool:
 class PersonsGame:
     """One game from its start until it is recorded."""
 
-    def __init__(self, session: PlaySession, line: GameSeats, keep: Keep, *, shown_name: str) -> None:
+    def __init__(
+        self,
+        session: PlaySession,
+        line: GameSeats,
+        keep: Keep,
+        opponents: Opponents,
+        *,
+        shown_name: str,
+        seat_name: str,
+        judge: str,
+    ) -> None:
+        """`judge`: the name of the player whose values are shown."""
         self.session = session
         self.line = line
         self.kept: Kept | None = None
         self._keep = keep
+        self._opponents = opponents
         self._settled = False
-        self._shown_name = shown_name
+        self.opponent = shown_name
+        self.seat_name = seat_name
+        self.judge = judge
 
     @property
     def is_open(self) -> bool:
@@ -183,6 +258,9 @@ class PersonsGame:
 
     def move(self, option: int) -> None:
         self._play(lambda: self.session.move(option))
+
+    def undo(self) -> None:
+        self._play(self.session.undo)
 
     def tick(self, orders: Sequence[Any]) -> None:
         self._play(lambda: self.session.tick(orders))
@@ -210,15 +288,36 @@ class PersonsGame:
         kept = self.kept
         return shown | {
             "person": self.line.person,
-            "opponent": self._shown_name,
-            "model": self.line.model,
-            "names": self.line.names(self.session.spec),
+            "opponent": self.opponent,
+            "names": self.names,
+            "seat_name": self.seat_name,
+            "judge": self.judge,
+            "suggestion": self.suggestion if shown["over"] else None,
             "teams": list(self.session.spec.teams),
             "outcome": self.outcome,
             "won": self.won,
             "open": self.is_open,
-            "kept": None if kept is None else {"text": kept.text, "replay": kept.replay},
+            "kept": None if kept is None else {"text": kept.brief or kept.text, "replay": kept.replay},
         }
+
+    @property
+    def names(self) -> list[str]:
+        """The players by seat, as the person reads them."""
+        own = YOU if self.line.person == PERSON else f"{self.line.person} ({YOU})"
+        return [own if seat == self.session.seat else self.opponent for seat in range(self.session.spec.num_seats)]
+
+    @property
+    def described(self) -> str:
+        """The opponent with its weights and its rating."""
+        elo = self._opponents.ratings().get(self.opponent)
+        known = [self._opponents.weights_of(self.opponent), "" if elo is None else f"Elo {elo}"]
+        told = ", ".join(filter(None, known))
+        return f"{self.opponent} ({told})" if told else self.opponent
+
+    @cached_property
+    def suggestion(self) -> dict[str, Any] | None:
+        """The opponent to try next, once the game has ended."""
+        return None if self.won is None else self._opponents.suggestion(self.opponent, self.won)
 
     @property
     def won(self) -> float | None:
@@ -228,7 +327,7 @@ class PersonsGame:
             return None
         own = self.session.spec.teams[self.session.seat]
         others = max(score for team, score in enumerate(ended.score) if team != own)
-        return 0.5 if ended.score[own] == others else float(ended.score[own] > others)
+        return DRAWN if ended.score[own] == others else float(ended.score[own] > others)
 
     @property
     def outcome(self) -> str:

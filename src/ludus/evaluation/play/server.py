@@ -33,7 +33,7 @@ OWN_FILES = Path(__file__).parent / "static"
 SHARED_FILES = Path(web.__file__).parent / "static"
 FILES: Mapping[str, Path] = {
     "/": OWN_FILES / "play.html",
-    **{f"/{name}": OWN_FILES / name for name in ("play.css", "play.js", "skirmish_orders.js")},
+    **{f"/{name}": OWN_FILES / name for name in ("play.css", "play.js", "analysis.js", "skirmish_orders.js")},
     **{
         f"/{name}": SHARED_FILES / name
         for name in ("theme.css", "game.css", "game_views.js", "skirmish_map.js", "replay.js")
@@ -75,7 +75,8 @@ class PlayPage:
         # One after the other: recording waits for the process that trains the run, and the page does not.
         self._writer = ThreadPoolExecutor(1, "recording")
         self._written: list[Future[None]] = []
-        asked = {"/game": self._new_game, "/move": self._move, "/tick": self._tick, "/leave": self._leave}
+        asked = {"/game": self._new_game, "/move": self._move, "/undo": self._undo, "/tick": self._tick}
+        asked["/leave"] = self._leave
         self.app = Starlette(
             routes=[
                 *(Route(path, file_route(file)) for path, file in FILES.items()),
@@ -105,9 +106,8 @@ class PlayPage:
             "person": self._house.person,
             "player": self._player,
             "seat": self._seat,
-            "seats": spec.num_seats,
-            "players": self._house.opponents.weights(),
-            "ratings": self._house.opponents.ratings(),
+            "seats": self._house.seat_names,
+            "players": self._house.opponents.offered(),
             "real_time": self._house.view.real_time,
         }
 
@@ -144,6 +144,11 @@ class PlayPage:
             raise PlayRefused('send {"option": NUMBER}')
         with self._at(asked.get("session")) as place:
             place.game.move(option)
+            return self._shown(place.game, asked)
+
+    def _undo(self, asked: Answer) -> Answer:
+        with self._at(asked.get("session")) as place:
+            place.game.undo()
             return self._shown(place.game, asked)
 
     def _tick(self, asked: Answer) -> Answer:

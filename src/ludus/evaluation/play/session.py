@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from ludus.data.trees import Tree, take
 from ludus.evaluation.play.skirmish_page import Commander, SkirmishView
 from ludus.evaluation.play.views import GameView
 from ludus.games.bots import Rows, first_illegal
-from ludus.games.game import GameBatch, GameSource, Seat, allocate_actions, lost_tables
+from ludus.games.game import Actions, GameBatch, GameSource, Seat, allocate_actions, lost_tables
+from ludus.games.outside_bots import ExportedBot, ProgramBot
 from ludus.games.recording import RecordedTables, Recording, game_version, innermost, map_name, record_innermost
 from ludus.games.seat_rows import GameError
 from ludus.models.policy import Policy
@@ -63,6 +65,8 @@ def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, a
 
 
 TABLE = np.array([0])
+MOST_TURNS = 200
+"""Turns of an analysis, evenly spread over a longer game."""
 
 
 class SeatedOpponent:
@@ -82,6 +86,19 @@ class SeatedOpponent:
     def thinks(self) -> bool:
         """Bots have no values, and no probabilities that they would tell."""
         return bool(self._seated.policies)
+
+    @property
+    def can_go_back(self) -> bool:
+        """Whether it can be set back to an earlier turn. A bot outside of this process remembers games by itself."""
+        return not isinstance(self._seated.bot, ProgramBot | ExportedBot)
+
+    def memory(self) -> dict[Seat, Tree]:
+        """A copy of its memory, for `recall`."""
+        return {seat: {name: np.array(array) for name, array in tree.items()} for seat, tree in self._memory.items()}
+
+    def recall(self, memory: Mapping[Seat, Tree]) -> None:
+        """Go back to this memory."""
+        self._memory = dict(memory)
 
     def decide(self, tables: GameBatch, seats: Sequence[Seat]) -> dict[Seat, tuple[Tree, PolicyOutput | None]]:
         """Actions of the seats that are to act at table 0: trees of one row."""
@@ -124,13 +141,48 @@ class Ended:
     """By seat."""
 
 
-class PlaySession:
-    """A game in which the person has one seat and the agent all others."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PersonsTurn:
+    """A moment at which the person had to decide, with all that is needed to go back to it."""
 
-    def __init__(self, source: GameSource, view: GameView, agent: SeatedOpponent, seat: Seat, *, seed: int) -> None:
+    step: int
+    """Steps of the table before it."""
+    judged: PolicyOutput | None
+    """The judge's evaluation of the person's place."""
+    options: tuple[str, ...]
+    """Names of the options."""
+    yours: PolicyOutput | None
+    its: dict[str, Any] | None
+    latest: int | None
+    decisions: tuple[int, ...]
+    memories: tuple[dict[Seat, Tree], ...]
+
+
+class PlaySession:
+    """A game in which the person has one seat and the agent all others. `judge` evaluates the person's position at
+    every turn; without one the agent does, if it has values."""
+
+    def __init__(
+        self,
+        source: GameSource,
+        view: GameView,
+        agent: SeatedOpponent,
+        seat: Seat,
+        *,
+        seed: int,
+        judge: SeatedOpponent | None = None,
+    ) -> None:
         self._view = view
         self._agent = agent
+        self._judge = judge
         self.seat = seat
+        self._seed = np.array([seed], np.uint64)
+        self._turns: list[_PersonsTurn] = []
+        self._moves: list[int] = []
+        """The option that the person chose at each turn; empty in real time."""
+        self._played: list[Actions] = []
+        """The actions of every step, if moves can be taken back."""
+        self._step_number = 0
         self.ended: Ended | None = None
         self._recording: Recording | None = None
         self._tables = record_innermost(source, self._keep).tables(1)
@@ -146,7 +198,7 @@ class PlaySession:
         self._missed = ""
         self._ordered = False
         try:
-            self._tables.reset(TABLE, np.array([seed], np.uint64))
+            self._tables.reset(TABLE, self._seed)
             self._go_on(None)
         except BaseException:
             self._tables.close()
@@ -181,7 +233,47 @@ class PlaySession:
             raise WrongMove("the game is over")
         if option not in legal:
             raise WrongMove(f"option {option} is not legal; legal are {', '.join(map(str, legal))}")
+        self._moves.append(option)
         self._go_on({self._head: np.array([option], np.int32)})
+
+    @property
+    def no_undo(self) -> str:
+        """Why moves of this game cannot be taken back; empty if they can."""
+        spec = self.spec
+        if self._view.real_time:
+            return "time does not go back in a real-time game"
+        if spec.hidden_information or spec.chance:
+            return "a move would be taken back with what it has revealed"
+        if not spec.repeatable:
+            return f"{spec.name} cannot be played again from its first position"
+        return "" if self._agent.can_go_back else "the opponent is a program that remembers the game by itself"
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a move to take back now."""
+        return self.ended is None and len(self._turns) > 1 and not self.no_undo
+
+    def undo(self) -> None:
+        """Take back the person's latest move and the replies to it. The table plays the moves before it again."""
+        if self.no_undo:
+            raise WrongMove(f"no undo: {self.no_undo}")
+        if not self.can_undo:
+            raise WrongMove("the game is over" if self.ended is not None else "there is no move of yours to take back")
+        back = self._turns[-2]
+        self._tables.reset(TABLE, self._seed)
+        for actions in self._played[: back.step]:
+            self._tables.step(actions)
+        view = self._tables.view
+        if reason := lost_tables(self._tables).get(0):
+            raise GameError(f"{self.spec.name}: the table was lost: {reason}")
+        if view.over[0] or view.truncated[0] or not view.to_act[0, self.seat]:
+            raise GameError(f"{self.spec.name} did not play as before: after {back.step} steps it is not your turn")
+        del self._turns[-1], self._moves[-1], self._played[back.step :]
+        self._step_number = back.step
+        self._decisions = list(back.decisions)
+        self._latest, self._its, self._yours = back.latest, back.its, back.yours
+        for agent, memory in zip(self._agents, back.memories, strict=True):
+            agent.recall(memory)
 
     def tick(self, orders: Sequence[Any]) -> None:
         """In a real-time game: take orders, and let one tick pass."""
@@ -208,7 +300,7 @@ class PlaySession:
         while not (view.over[0] or view.truncated[0]):
             acting = np.flatnonzero(view.to_act[0]).tolist()
             if self.seat in acting and action is None:
-                self._yours = self._agent.look(self._tables, self.seat)
+                self._begin_turn()
                 return
             self._step(acting, action)
             action = None
@@ -217,13 +309,33 @@ class PlaySession:
             score=tuple(view.score[0].tolist()), recording=self._recording, decisions=tuple(self._decisions)
         )
 
+    def _begin_turn(self) -> None:
+        self._yours = self._agent.look(self._tables, self.seat)
+        judged = self._yours if self._judge is None else self._judge.look(self._tables, self.seat)
+        self._turns.append(
+            _PersonsTurn(
+                step=self._step_number,
+                judged=judged,
+                options=() if self._view.real_time else tuple(self._view.options(self._plain, self.seat)),
+                yours=self._yours,
+                its=self._its,
+                latest=self._latest,
+                decisions=tuple(self._decisions),
+                memories=() if self.no_undo else tuple(agent.memory() for agent in self._agents),
+            )
+        )
+
+    @property
+    def _agents(self) -> list[SeatedOpponent]:
+        return [self._agent] if self._judge is None else [self._agent, self._judge]
+
     def _step(self, acting: Sequence[Seat], action: Tree | None) -> None:
         others = [seat for seat in acting if seat != self.seat]
         decided = self._agent.decide(self._tables, others)
         chosen: dict[Seat, Tree] = {seat: tree for seat, (tree, _) in decided.items()}
         for seat, (tree, output) in decided.items():
             names = self._view.options(self._plain, seat)
-            told = None if output is None else _told(output, names, with_value=True)
+            told = None if output is None else self._told(output, names, with_value=True)
             self._its = None if told is None else told | {"chose": _first_choice(tree)}
         if action is not None:
             chosen[self.seat] = action
@@ -232,6 +344,9 @@ class PlaySession:
             for head, array in self._actions[kind].items():
                 array[0, column] = tree[head][0]
             self._decisions[seat] += 1
+        if not self.no_undo:
+            self._played.append(tuple({head: np.array(array) for head, array in own.items()} for own in self._actions))
+        self._step_number += 1
         self._tables.step(self._actions)
         if reason := lost_tables(self._tables).get(0):
             raise GameError(f"{self.spec.name}: the table was lost: {reason}")
@@ -253,14 +368,73 @@ class PlaySession:
             "options": [{"option": option, "name": name} for option, name in self.options().items()],
             "view": self._view.show(self._plain, self._eyes, self._latest),
             "thoughts": self._told_thoughts() if thoughts else None,
+            "can_undo": self.can_undo,
+            "no_undo": self.no_undo,
+            "evaluation": self._evaluation(),
+            "analysis": self._analysis() if thoughts or self.ended is not None else None,
         }
         if self._commander is not None:
             shown |= {"waiting": self._commander.waiting, "missed": self._missed}
         return shown
 
-    def written(self) -> str:
-        """For a terminal."""
-        return self._view.written(self._view.show(self._plain, self._eyes, self._latest))
+    def _evaluation(self) -> dict[str, Any] | None:
+        """The expected score of the person's team now, as the judge sees it from the person's place. None if nobody has
+        values, or if they come from a critic that sees more than the person."""
+        value: float | None = None
+        if self._judges and self.ended is not None:
+            value = self.ended.score[self.spec.teams[self.seat]]
+        elif self._judges and not self._critic_sees_more:
+            value = self._value(self._turns[-1])
+        return None if value is None else {"value": round(value, 4), "range": self._view.score_range}
+
+    def _analysis(self) -> dict[str, Any] | None:
+        """The turns of the person up to now: the expected score at each, the move, and the move that the judge thinks
+        most likely. `worst` is the place in `turns` of another move after which the value fell most."""
+        if not self._judges or (self.ended is None and self._critic_sees_more):
+            return None
+        every = -(-len(self._turns) // MOST_TURNS)
+        turns = [self._analysed(number) for number in range(0, len(self._turns), every)]
+        end = None
+        if self.ended is not None:
+            end = {"step": self._step_number, "value": self.ended.score[self.spec.teams[self.seat]]}
+        values = [turn["value"] for turn in turns] + ([end["value"]] if end is not None else [])
+        falls = [
+            before - after if turn.get("played") != turn.get("best") else 0.0
+            for turn, (before, after) in zip(turns, pairwise(values), strict=False)
+        ]
+        worst = int(np.argmax(falls)) if falls and max(falls) > 0 else None
+        return {"range": self._view.score_range, "turns": turns, "end": end, "worst": worst}
+
+    def _analysed(self, number: int) -> dict[str, Any]:
+        turn = self._turns[number]
+        assert turn.judged is not None
+        told: dict[str, Any] = {"turn": number + 1, "step": turn.step, "value": round(self._value(turn), 4)}
+        if self._view.real_time:  # a decision is more than one choice, and most are to let things go on
+            return told
+        probabilities = turn.judged.probabilities
+        best = int(np.argmax(probabilities))
+        told |= {"best": turn.options[best], "best_p": round(probabilities[best], 4)}
+        if number < len(self._moves):
+            move = self._moves[number]
+            told |= {"played": turn.options[move], "played_p": round(probabilities[move], 4)}
+        return told
+
+    def _value(self, turn: _PersonsTurn) -> float:
+        assert turn.judged is not None
+        return within(turn.judged.value, self._view.score_range)
+
+    @property
+    def _judges(self) -> bool:
+        """Whether somebody evaluates the person's turns."""
+        return bool(self._turns) and self._turns[0].judged is not None
+
+    @property
+    def _critic_sees_more(self) -> bool:
+        return bool(self.spec.kinds[self.spec.seats[self.seat]].observation.critic)
+
+    def written(self, names: Sequence[str] = ()) -> str:
+        """For a terminal. `names`: the players, by seat."""
+        return self._view.written(self._view.show(self._plain, self._eyes, self._latest), names)
 
     @property
     def _eyes(self) -> Seat | None:
@@ -272,9 +446,8 @@ class PlaySession:
         the end if seats see different things, and so does the value of a critic that sees more than its seat."""
         yours = None
         if self._yours is not None and self.ended is None:
-            critic_sees_more = bool(self.spec.kinds[self.spec.seats[self.seat]].observation.critic)
             names = self._view.options(self._plain, self.seat)
-            yours = _told(self._yours, names, with_value=not critic_sees_more)
+            yours = self._told(self._yours, names, with_value=not self._critic_sees_more)
         shows_its = self.ended is not None or not self._view.hides
         return {"thinks": self._agent.thinks, "yours": yours, "its": self._its if shows_its else None}
 
@@ -291,19 +464,23 @@ class PlaySession:
     def _keep(self, recording: Recording) -> None:
         self._recording = recording
 
+    def _told(self, output: PolicyOutput, names: Sequence[str], *, with_value: bool) -> dict[str, Any]:
+        return {
+            "value": round(within(output.value, self._view.score_range), 4) if with_value else None,
+            "options": [
+                {"option": option, "name": names[option] if option < len(names) else str(option), "p": round(p, 4)}
+                for option, p in enumerate(output.probabilities)
+            ],
+        }
+
+
+def within(value: float, score_range: tuple[float, float] | None) -> float:
+    """A network's value as a score that the game can end with."""
+    return value if score_range is None else min(max(value, score_range[0]), score_range[1])
+
 
 def _first_choice(action: Tree) -> int:
     return int(next(iter(action.values())).flat[0])
-
-
-def _told(output: PolicyOutput, names: Sequence[str], *, with_value: bool) -> dict[str, Any]:
-    return {
-        "value": round(output.value, 4) if with_value else None,
-        "options": [
-            {"option": option, "name": names[option] if option < len(names) else str(option), "p": round(p, 4)}
-            for option, p in enumerate(output.probabilities)
-        ],
-    }
 
 
 def _game_itself(tables: GameBatch) -> GameBatch:

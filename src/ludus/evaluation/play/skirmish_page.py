@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,15 @@ from ludus.games.builtin.skirmish import SkirmishTables
 from ludus.games.builtin.skirmish_battle import State
 from ludus.games.builtin.skirmish_rules import ADVANCE, ATTACK, GATHER, MOVE, NO_OP, SIDES, SLOTS
 from ludus.games.builtin.skirmish_view import cells_of, visible_cells
-from ludus.games.game import GameBatch, Seat
+from ludus.games.game import GameBatch, GameSource, Seat
 
 KINDS = ("base", "worker", "spear", "horse", "bow")
 ORDERS = {"move": MOVE, "advance": ADVANCE, "attack": ATTACK, "gather": GATHER}
 TRAINS = {KINDS[kind]: number for kind, number in rules.TRAIN.items()}
+SKILL = "skill"
+SKILLS = {rules.SPEAR: "aid", rules.HORSE: "charge", rules.BOW: "volley"}
+"""What the skill of a hero of this kind is called."""
+SIDE_NAMES = ("red", "blue")
 _TABLE = np.array([0])
 
 
@@ -28,6 +33,20 @@ class SkirmishView:
 
     hides = True
     real_time = True
+    score_range = (-1.0, 1.0)
+
+    def seat_names(self, source: GameSource) -> list[str]:
+        """red and blue; of heroes: red spear, red horse, ..., numbered where a side has several of a kind."""
+        with closing(source.tables(1)) as tables:
+            heroes, line_ups = _skirmish(tables).heroes, _skirmish(tables).line_ups or (_skirmish(tables).heroes,) * 2
+        if not heroes:
+            return list(SIDE_NAMES)
+        names = []
+        for side, kinds in zip(SIDE_NAMES, line_ups, strict=True):
+            for place, kind in enumerate(kinds):
+                number = f" {kinds[: place + 1].count(kind)}" if kinds.count(kind) > 1 else ""
+                names.append(f"{side} {KINDS[kind]}{number}")
+        return names
 
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> dict[str, Any]:
         table = _skirmish(tables)
@@ -45,15 +64,16 @@ class SkirmishView:
             "patches": _patches(state, side, lit),
             "fog": None if lit is None else "".join("01"[bit] for bit in lit.tolist()),
             "sides": [_side(state, one) if side in (None, one) else None for one in range(SIDES)],
+            "skill": _skill(table, seat) if seat is not None and table.line_ups else None,
         }
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         names, table = ["nothing", *ORDERS, *(f"train {kind}" for kind in TRAINS)], _skirmish(tables)
         if not table.heroes:
             return names
-        return names[: rules.NUM_HERO_ACTIONS] + ["skill"] * bool(table.line_ups)
+        return names[: rules.NUM_HERO_ACTIONS] + [SKILL] * bool(table.line_ups)
 
-    def written(self, shown: dict[str, Any]) -> str:
+    def written(self, shown: dict[str, Any], names: Sequence[str] = ()) -> str:
         raise NotImplementedError("skirmish is played by mouse")
 
 
@@ -112,6 +132,14 @@ def _side(state: State, side: int) -> dict[str, Any]:
     }
 
 
+def _skill(table: SkirmishTables, seat: Seat) -> dict[str, Any]:
+    """The skill of the seat's hero: its name, whether it can be used now, and the ticks that it has to wait."""
+    at = (0, table.spec.teams[seat], 1 + seat % len(table.heroes))
+    wait = max(0, int(table.state.ready_at[at]) - int(table.state.tick[0]))
+    can = bool(table.view.to_act[0, seat] and table.view.legal[0]["action"][0, seat, rules.SKILL])
+    return {"name": SKILLS[int(table.state.kind[at])], "can": can, "wait": wait}
+
+
 def _turned(side: int | None, x: Any, y: Any) -> tuple[float, float]:
     if side == 1:
         return rules.MAP - float(x), rules.MAP - float(y)
@@ -162,6 +190,8 @@ class Commander:
                 raise ValueError(f"no {order['train']} now: resources, room or a free place on order is missing")
             action["action"][0] = number
             return action
+        if order["order"] == SKILL:
+            return self._skill(action, legal["action"])
         number = ORDERS[order["order"]]
         if self._tables.heroes and number >= rules.NUM_HERO_ACTIONS:
             raise ValueError(f"a hero cannot {order['order']}")
@@ -182,6 +212,16 @@ class Commander:
             action["target_point"][0] = cells_of(np.array(x), np.array(y))
         if not legal["action"][number]:
             raise ValueError(f"nobody can {order['order']} now")
+        return action
+
+    def _skill(self, action: Tree, legal: NDArray[np.bool_]) -> Tree:
+        if not self._tables.line_ups:
+            raise ValueError("nobody has a skill in this game: its option `heroes` names heroes with skills")
+        skill = _skill(self._tables, self._seat)
+        if not legal[rules.SKILL]:
+            why = f"has to wait for {skill['wait']} ticks" if skill["wait"] else "finds nobody in reach"
+            raise ValueError(f"no {skill['name']} now: it {why}")
+        action["action"][0] = rules.SKILL
         return action
 
 
@@ -205,8 +245,10 @@ def _checked(order: Any) -> dict[str, Any]:
         if order["train"] not in TRAINS:
             raise ValueError(f"train one of {', '.join(TRAINS)}, not {order['train']!r}")
         return {"train": order["train"], "units": [0]}
+    if order.get("order") == SKILL:
+        return {"order": SKILL, "units": [0]}
     if order.get("order") not in ORDERS:
-        raise ValueError(f"an order is one of {', '.join(ORDERS)}, not {order.get('order')!r}")
+        raise ValueError(f"an order is one of {', '.join([*ORDERS, SKILL])}, not {order.get('order')!r}")
     units, point, target = order.get("units"), order.get("point"), order.get("target")
     if not isinstance(units, list) or not all(type(unit) is int for unit in units):
         raise ValueError(f"the units of an order are their numbers, got {units!r}")

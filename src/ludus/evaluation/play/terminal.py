@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ludus.data.checks import nearest
-from ludus.evaluation.play.house import PersonsGame, PlayHost
+from ludus.evaluation.play.house import PERSON, PersonsGame, PlayHost
 from ludus.evaluation.play.session import WrongMove
 from ludus.evaluation.play.views import STONES
 from ludus.games.pictures import written_score
@@ -13,6 +13,9 @@ from ludus.games.seat_rows import GameError
 
 QUIT = ("q", "quit")
 THINK = ("?", "think")
+UNDO = ("u", "undo")
+_BAR = 20
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _MOST_LISTED = 24
 
 Read = Callable[[], str | None]
@@ -35,15 +38,18 @@ def play_in_terminal(
     try:
         say(_greeting(game))
         while game.is_open:
-            say(f"\n{game.session.written()}")
+            say(f"\n{game.session.written(game.names)}{_value(game)}")
             if thoughts:
                 say(_thoughts(game))
-            option = _next_option(game, read, say, complain)
-            if option is None:
+            chosen = _next_choice(game, read, say, complain)
+            if chosen in QUIT:
                 reason = "the person left"
                 return False
-            game.move(option)
-        say(f"\n{game.session.written()}\n{game.outcome}")
+            if isinstance(chosen, int):
+                game.move(chosen)
+        say(f"\n{game.session.written(game.names)}\n{game.outcome}{_analysis(game)}")
+        if game.suggestion is not None:
+            say(game.suggestion["text"])
         return True
     except InputEnded:
         reason = "the input ended"
@@ -55,20 +61,19 @@ def play_in_terminal(
 
 
 def _greeting(game: PersonsGame) -> str:
-    spec, seat = game.session.spec, game.session.seat
-    shown = game.show()
-    model = f" ({game.line.model})" if game.line.model else ""
-    stone = f", your stones are {STONES[seat + 1]}" if shown["view"]["kind"] == "board" else ""
-    first = ", and begin" if shown["decisions"] == 0 else ""
+    shown, seat = game.show(), game.session.seat
+    named = STONES[seat + 1] if shown["view"]["kind"] == "board" else game.seat_name
+    first = " and begin" if shown["decisions"] == 0 else ""
+    undo = "" if game.session.no_undo else f", {UNDO[0]} to take a move back"
+    own = "you" if game.line.person == PERSON else f"{game.line.person}, you"
     return (
-        f"{spec.name}: you ({game.line.person}) have seat {seat}{stone}{first}; "
-        f"against {shown['opponent']}{model}\n"
-        f"type a move, {THINK[0]} for what your opponent would do in your place, or {QUIT[0]} to leave"
+        f"{game.session.spec.name}: {own} are {named}{first}, against {game.described}\n"
+        f"type a move, {THINK[0]} for what it would do in your place{undo}, or {QUIT[0]} to leave"
     )
 
 
-def _next_option(game: PersonsGame, read: Read, say: Say, complain: Say) -> int | None:
-    """The option that the person chooses; None: the person leaves."""
+def _next_choice(game: PersonsGame, read: Read, say: Say, complain: Say) -> int | str:
+    """The option that the person chooses; the word, if the person leaves or has taken a move back."""
     legal = game.session.options()
     say(f"your move ({_listed(legal)}):")
     while True:
@@ -79,11 +84,14 @@ def _next_option(game: PersonsGame, read: Read, say: Say, complain: Say) -> int 
         if not text:
             continue
         if text in QUIT:
-            return None
+            return text
         if text in THINK:
             say(_thoughts(game))
             continue
         try:
+            if text in UNDO:
+                game.undo()
+                return text
             return _chosen(text, legal)
         except WrongMove as error:
             complain(f"error: {error}")
@@ -110,5 +118,39 @@ def _thoughts(game: PersonsGame) -> str:
     yours = told["yours"]
     likely = sorted(yours["options"], key=lambda option: -option["p"])
     shares = ", ".join(f"{option['name']} {option['p']:.0%}" for option in likely if option["p"] >= 0.005)
-    value = "" if yours["value"] is None else f"your place is worth {written_score(yours['value'])} to it; "
+    value = "" if yours["value"] is None else f"it expects a score of {written_score(yours['value'])} for you; "
     return f"{value}it would play {shares}"
+
+
+def _value(game: PersonsGame) -> str:
+    """The evaluation bar: a line of its own, or nothing."""
+    told = game.session.show()["evaluation"]
+    if told is None:
+        return ""
+    score, judge = written_score(told["value"]), f" ({game.judge})" if game.judge != game.opponent else ""
+    if told["range"] is None:
+        return f"\nexpected score{judge}: {score}"
+    low, high = told["range"]
+    full = round(_BAR * (told["value"] - low) / (high - low))
+    return f"\nyou [{'#' * full}{'-' * (_BAR - full)}] {game.opponent}, expected score{judge}: {score}"
+
+
+def _analysis(game: PersonsGame) -> str:
+    """The values at the person's turns, and the moves that the judge would have made instead."""
+    told = game.session.show()["analysis"]
+    if told is None:
+        return ""
+    turns, end = told["turns"], told["end"]
+    values = [*(turn["value"] for turn in turns), end["value"]]
+    low, high = told["range"] or (min(values), max(values))
+    marks = "".join(_BLOCKS[round((len(_BLOCKS) - 1) * (value - low) / ((high - low) or 1))] for value in values)
+    lines = [f"\n\nwhat {game.judge} expected for you, turn by turn: {marks}"]
+    for number, turn in enumerate(turns):
+        if turn["played"] != turn["best"]:
+            costs = f"from {written_score(turn['value'])} to {written_score(values[number + 1])}"
+            worst = ", which cost most" if number == told["worst"] else ""
+            lines.append(
+                f"move {turn['turn']}: you played {turn['played']} ({turn['played_p']:.0%}), "
+                f"{game.judge} prefers {turn['best']} ({turn['best_p']:.0%}); {costs}{worst}"
+            )
+    return "\n".join(lines)

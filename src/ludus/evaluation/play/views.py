@@ -3,13 +3,12 @@ may know, or everything when no seat is named, as after the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ludus.data.specs import CRITIC_PREFIX
+from ludus.data.specs import CRITIC_PREFIX, GameSpec
 from ludus.data.trees import Array
 from ludus.evaluation.play.skirmish_page import SkirmishView
 from ludus.games.builtin import connect_four
@@ -23,16 +22,34 @@ from ludus.games.recording import innermost
 
 NAMES = {"rock_paper_scissors": ("rock", "paper", "scissors")}
 """Game -> what its options are called."""
+YOU = "you"
 MOST_NUMBERS = 64
 """Numbers of an observation part that are shown; people cannot read more."""
+
+
+COLOURS = ("red", "blue", "yellow", "green")
+"""Names of the teams' colours on the page and in pictures."""
+
+
+def colour_names(spec: GameSpec) -> list[str]:
+    """Names of the seats by the colours of their teams: red and blue, or red 1, red 2, blue 1 and blue 2."""
+    names = []
+    for seat, team in enumerate(spec.teams):
+        colour = COLOURS[team] if spec.num_teams <= len(COLOURS) else f"team {team + 1}"
+        mates = spec.seats_of_team[team]
+        names.append(colour if len(mates) == 1 else f"{colour} {mates.index(seat) + 1}")
+    return names
 
 
 class PlainView:
     hides = True  # unknown, so assume that it does
     real_time = False
 
-    def __init__(self, draw: Callable[[GameBatch, Seat | None], str] | None) -> None:
+    def __init__(
+        self, draw: Callable[[GameBatch, Seat | None], str] | None, score_range: tuple[float, float] | None = None
+    ) -> None:
         self._draw = draw
+        self.score_range = score_range
 
     @property
     def is_picture(self) -> bool:
@@ -44,21 +61,28 @@ class PlainView:
         seats = range(tables.spec.num_seats) if seat is None else [seat]
         return {"kind": "numbers", "seats": [{"seat": one, "parts": _parts(tables, one)} for one in seats]}
 
+    def seat_names(self, source: GameSource) -> list[str]:
+        return colour_names(source.spec)
+
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         kind = tables.spec.kinds[tables.spec.seats[seat]]
         known = NAMES.get(tables.spec.name)
         return list(known) if known else [str(one) for one in range(kind.num_options(next(iter(kind.action.heads))))]
 
-    def written(self, shown: dict[str, Any]) -> str:
+    def written(self, shown: dict[str, Any], names: Sequence[str] = ()) -> str:
         if shown["kind"] != "numbers":
             return ""
         lines = []
         for seen in shown["seats"]:
-            lines.append(f"seat {seen['seat']} sees")
+            lines.append(f"{_name(names, seen['seat'])} {'see' if _name(names, seen['seat']) == YOU else 'sees'}")
             lines += [
                 f"  {part['name']}: {' '.join(f'{number:g}' for number in part['numbers'])}" for part in seen["parts"]
             ]
         return "\n".join(lines)
+
+
+def _name(names: Sequence[str], seat: Seat) -> str:
+    return names[seat] if names else f"seat {seat}"
 
 
 def _parts(tables: GameBatch, seat: Seat) -> list[dict[str, Any]]:
@@ -81,6 +105,7 @@ class _BoardView:
 
     hides = False
     real_time = False
+    score_range = (-1.0, 1.0)
 
     def __init__(self, rows: int, columns: int, *, in_line: int, falls: bool) -> None:
         self._shape = (rows, columns)
@@ -102,19 +127,27 @@ class _BoardView:
             "line": _line(stones, self._in_line),
         }
 
+    def seat_names(self, source: GameSource) -> list[str]:
+        return colour_names(source.spec)
+
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         rows, columns = self._shape
         return [str(number + 1) for number in range(columns if self._falls else rows * columns)]
 
-    def written(self, shown: dict[str, Any]) -> str:
+    def written(self, shown: dict[str, Any], names: Sequence[str] = ()) -> str:
         rows, columns = self._shape
         stones = np.array(shown["stones"]).reshape(rows, columns)
         if self._falls:
             lines = [" ".join(STONES[stone + 1] for stone in row) for row in stones]
-            return "\n".join([*lines, " ".join(str(column + 1) for column in range(columns))])
-        # A free cell shows its number: it is what the person types.
-        cells = [str(cell + 1) if stone == EMPTY else STONES[stone + 1] for cell, stone in enumerate(stones.flat)]
-        return "\n".join(" ".join(cells[row * columns : (row + 1) * columns]) for row in range(rows))
+            lines.append(" ".join(str(column + 1) for column in range(columns)))
+        else:  # a free cell shows its number: it is what the person types
+            cells = [str(cell + 1) if stone == EMPTY else STONES[stone + 1] for cell, stone in enumerate(stones.flat)]
+            lines = [" ".join(cells[row * columns : (row + 1) * columns]) for row in range(rows)]
+        latest = shown["latest"]
+        if latest is not None:
+            move = latest % columns if self._falls else latest
+            lines.append(f"{STONES[stones.flat[latest] + 1]} has played {move + 1}")
+        return "\n".join(lines)
 
     def _cell(self, stones: Array, latest: int | None) -> int | None:
         """The cell of the latest stone."""
@@ -142,6 +175,7 @@ def _line(stones: Array, length: int) -> list[int]:
 
 TreeState = TypeVar("TreeState", KuhnState, LeducState)
 RANKS = "JQK"
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 SUITS = "♠♥"
 
 
@@ -150,18 +184,29 @@ class _CardView:
 
     hides = True
     real_time = False
+    score_range: tuple[float, float]
 
-    def written(self, shown: dict[str, Any]) -> str:
+    def seat_names(self, source: GameSource) -> list[str]:
+        return [f"{place} to act" for place in ORDINALS[: source.spec.num_seats]]
+
+    def written(self, shown: dict[str, Any], names: Sequence[str] = ()) -> str:
         lines = []
+        called = [_name(names, seat) for seat in range(len(shown["hands"]))]
+        width = max(map(len, called)) + 1
         for seat, hand in enumerate(shown["hands"]):
             done = [move["name"] for move in shown["moves"] if move["seat"] == seat]
-            lines.append(f"seat {seat}: {hand['card'] or '?':3} in the pot {hand['stake']:g}  {', '.join(done)}")
+            lines.append(
+                f"{called[seat] + ':':{width}} {hand['card'] or '?':3} in the pot {hand['stake']:g}  {', '.join(done)}"
+            )
         if shown["public"] is not None:
             lines.append(f"on the table: {shown['public'] or '?'}")
         return "\n".join(line.rstrip() for line in lines)
 
 
 class KuhnView(_CardView):
+    def __init__(self, num_seats: int) -> None:
+        self.score_range = (-2.0, 2.0 * (num_seats - 1))
+
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> dict[str, Any]:
         state = _state(tables, KuhnState)
         bettors = {turn % state.seats for turn, move in enumerate(state.moves) if move == BET}
@@ -179,6 +224,8 @@ class KuhnView(_CardView):
 
 class LeducView(_CardView):
     """Two rounds, and a public card before the second."""
+
+    score_range = (-13.0, 13.0)
 
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> dict[str, Any]:
         state = _state(tables, LeducState)
@@ -236,6 +283,11 @@ class GameView(Protocol):
     """Seats may know different things: what the opponent thinks would tell what it sees."""
     real_time: bool
     """Orders are given while time goes on, and doing nothing is one of them."""
+    score_range: tuple[float, float] | None
+    """The lowest and the highest score that the game can end with; None: unknown."""
+
+    def seat_names(self, source: GameSource) -> list[str]:
+        """What a person calls each seat."""
 
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> Shown:
         """`latest`: the option that was chosen last at the table, in a game of one choice a turn."""
@@ -243,8 +295,8 @@ class GameView(Protocol):
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         """Names of the options of the seat's first head."""
 
-    def written(self, shown: Shown) -> str:
-        """For a terminal."""
+    def written(self, shown: Shown, names: Sequence[str] = ()) -> str:
+        """For a terminal. `names`: the players, by seat."""
 
 
 Draw = Callable[[GameBatch, Seat | None], str]
@@ -252,12 +304,12 @@ Draw = Callable[[GameBatch, Seat | None], str]
 FindDrawing = Callable[[GameSource], Draw | None]
 """Finds the drawing function for the tables of a game; None if there is none."""
 
-_VIEWS: Mapping[type, Callable[[], GameView]] = {
-    ConnectFour: partial(_BoardView, connect_four.ROWS, connect_four.COLUMNS, in_line=4, falls=True),
-    TicTacToe: partial(_BoardView, 3, 3, in_line=3, falls=False),
-    Kuhn: KuhnView,
-    Leduc: LeducView,
-    Skirmish: SkirmishView,
+_VIEWS: Mapping[type, Callable[[GameSpec], GameView]] = {
+    ConnectFour: lambda _: _BoardView(connect_four.ROWS, connect_four.COLUMNS, in_line=4, falls=True),
+    TicTacToe: lambda _: _BoardView(3, 3, in_line=3, falls=False),
+    Kuhn: lambda spec: KuhnView(spec.num_seats),
+    Leduc: lambda _: LeducView(),
+    Skirmish: lambda _: SkirmishView(),
 }
 
 
@@ -269,5 +321,5 @@ def find_view(source: GameSource, drawing: FindDrawing | None = None) -> GameVie
     """The view of a game, or one that does for any game with one choice a turn."""
     inner = innermost(source)
     if has_own_view(source):
-        return _VIEWS[type(inner)]()
-    return PlainView(None if drawing is None else drawing(inner))
+        return _VIEWS[type(inner)](inner.spec)
+    return PlainView(None if drawing is None else drawing(inner), getattr(inner, "score_range", None))

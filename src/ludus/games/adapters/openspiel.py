@@ -89,6 +89,11 @@ class OpenSpiel:
             return TreeBatch(self.spec, self._root, num_tables)
         return OpenSpielTables(self.spec, self._seen, num_tables, searchable=self._has_trees)
 
+    @property
+    def score_range(self) -> tuple[float, float]:
+        """The lowest and the highest score that the game can end with."""
+        return float(self._game.min_utility()), float(self._game.max_utility())
+
     def bots(self) -> Mapping[str, Bot]:
         bots: dict[str, Bot] = {"random": RandomBot()}
         if self._has_trees and _can_be_searched(self._game.get_type()):

@@ -1,10 +1,12 @@
 // A game against a player of a run. The page asks, the server answers with all that may be shown.
 
+import { number, showAnalysis } from "./analysis.js";
 import { GameView, make } from "./game_views.js";
 import { mount } from "./replay.js";
 import { Orders } from "./skirmish_orders.js";
 
 const at = (id) => document.getElementById(id);
+const FALL_MS = 350;
 const RECORDING_MS = 400; // how often the page asks whether a game that has ended is recorded
 
 let session = null;
@@ -14,9 +16,10 @@ let orders = null;
 let replay = null;
 let last = Promise.resolve();
 let underWay = 0;
+let graph = null; // of the analysis
 let loop = null; // of the ticks; null: paused
-let ratings = {}; // Elo by player, of those that it is known of
-let seats = 0;
+let seats = []; // what a person calls each seat
+let offered = new Map(); // name of an opponent -> what is known of it
 
 async function ask(path, body) {
   const asked = body === undefined ? {} : {
@@ -58,16 +61,15 @@ function say(text) {
 async function begin() {
   const start = await ask("/start");
   document.title = `Ludus: ${start.game}`;
-  at("title").textContent = start.game;
-  ratings = start.ratings;
+  at("title").textContent = inWords(start.game);
   seats = start.seats;
-  for (const name of new Set([start.player, ...Object.keys(start.players)])) {
-    const weights = start.players[name];
-    const elo = name in ratings ? `, Elo ${ratings[name]}` : "";
-    at("player").append(new Option((weights ? `${name} (${weights})` : name) + elo, name));
+  offered = new Map(start.players.map((one) => [one.name, one]));
+  if (!offered.has(start.player)) at("player").append(new Option(start.player));
+  for (const group of new Set(start.players.map((one) => one.group))) {
+    const members = start.players.filter((one) => one.group === group);
+    at("player").append(make("optgroup", { label: group }, ...members.map(({ name }) => new Option(described(name), name))));
   }
-  at("seat").append(new Option("any", ""));
-  for (let seat = 0; seat < start.seats; seat++) at("seat").append(new Option(seat));
+  at("seat").append(new Option("any", ""), ...seats.map((name, seat) => new Option(name, seat)));
   at("player").value = start.player;
   at("seat").value = start.seat ?? "";
   await newGame();
@@ -81,7 +83,7 @@ async function newGame() {
   replay?.close();
   replay = null;
   at("table").hidden = false;
-  view = new GameView(at("table"), { names: shownNames(told), teams: told.teams, choose: move });
+  view = new GameView(at("table"), { names: told.names, teams: told.teams, choose: move });
   orders = told.real_time ? new Orders(at("orders"), told, redraw) : null;
   show(told);
   if (told.real_time) {
@@ -90,13 +92,46 @@ async function newGame() {
   }
 }
 
-function shownNames(told) {
-  return told.names.map((name, seat) => (seat === told.seat ? `${name} (you)` : name));
+// `connect_four` is for the command line.
+function inWords(name) {
+  const words = name.replaceAll("_", " ");
+  return words[0].toUpperCase() + words.slice(1);
+}
+
+function described(name) {
+  const { weights, elo } = offered.get(name) ?? {};
+  const known = [weights, elo === null || elo === undefined ? "" : `Elo ${elo}`].filter(Boolean).join(", ");
+  return known ? `${name} (${known})` : name;
 }
 
 function move(option) {
   if (underWay > 0) return; // a second click is not a second move
-  attempt(async () => show(await ask("/move", { option })));
+  attempt(async () => {
+    const placed = showOwnStone(option);
+    try {
+      const told = await ask("/move", { option });
+      await placed;
+      show(told);
+    } catch (error) {
+      redraw();
+      throw error;
+    }
+  });
+}
+
+// The person's stone falls at once; the answer comes after it. Returns when it has fallen.
+function showOwnStone(option) {
+  if (state.view.kind !== "board") return null;
+  const { stones, columns, falls } = state.view;
+  let cell = option;
+  while (falls && cell + columns < stones.length && stones[cell + columns] < 0) cell += columns;
+  view.show({ ...state.view, stones: stones.with(cell, state.seat), latest: cell });
+  return new Promise((done) => setTimeout(done, FALL_MS));
+}
+
+function undo() {
+  if (underWay > 0 || !state?.can_undo) return;
+  attempt(async () => show(await ask("/undo", {})));
 }
 
 // --- time ---
@@ -135,25 +170,54 @@ function pause() {
 
 function show(told) {
   state = told;
-  const model = told.model ? ` (${told.model})` : "";
-  at("who").textContent = `${told.person}, seat ${told.seat}, against ${told.opponent}${model}`;
-  at("status").textContent = told.over ? told.outcome : told.real_time ? `tick ${told.view.tick}` : "Your turn";
+  at("who").textContent = `You are ${told.seat_name}, against ${described(told.opponent)}.`;
+  at("status").textContent = told.over ? told.outcome :
+    told.real_time ? `tick ${told.view.tick} of ${told.view.last_tick}` : "Your turn";
   at("status").classList.toggle("over", told.over);
   at("clock").hidden = at("orders").hidden = !told.real_time || told.over;
   at("sides").replaceChildren(...told.names.map((name, seat) => make("li", {},
     make("span", { of: `game-dot of${told.teams[seat] % 4}` }),
-    make("span", { text: seat === told.seat ? `${name} (you)` : name }))));
+    make("span", { text: name }))));
+  at("undo").hidden = told.over || told.real_time || told.no_undo !== "";
+  at("undo").disabled = !told.can_undo;
   redraw();
+  showValue();
   showOptions();
   showAgain();
   showThoughts();
   at("kept").textContent = told.kept?.text ?? (told.over ? "recording …" : "");
   at("look").hidden = !told.kept?.replay || replay !== null;
+  showTurns();
   if (told.real_time) {
     orders.show(told);
     if (told.missed) say(told.missed);
   }
   if (told.over && told.kept === null) setTimeout(waitForRecord, RECORDING_MS, session);
+}
+
+// The evaluation bar: how much of the range between the worst and the best end the person can expect.
+function showValue() {
+  const told = state.evaluation;
+  at("value").hidden = told === null || state.over;
+  if (at("value").hidden) return;
+  const { value, range } = told;
+  at("expected").textContent = `${state.judge} expects a score of ${number(value)} for you` +
+    (range ? ` (from ${number(range[0])} to ${number(range[1])})` : "");
+  at("meter").hidden = range === null;
+  if (range === null) return;
+  at("meter").firstElementChild.style.width = `${(100 * (value - range[0])) / (range[1] - range[0])}%`;
+  for (const [name, told] of [["valuemin", range[0]], ["valuemax", range[1]], ["valuenow", value]]) {
+    at("meter").setAttribute(`aria-${name}`, told);
+  }
+  at("value").style.setProperty("--yours", `var(--team${state.team % 4})`);
+  const other = state.teams.find((team) => team !== state.team);
+  at("value").style.setProperty("--theirs", `var(--team${other % 4})`);
+}
+
+function showTurns() {
+  at("analysis").hidden = state.analysis === null;
+  if (state.analysis === null) return;
+  graph = showAnalysis(at("analysis"), state.analysis, state.judge, state.kept?.replay ? lookAt : null);
 }
 
 function redraw() {
@@ -165,28 +229,16 @@ function redraw() {
 // After the end: the same opponent with other seats, or one that is a step stronger or weaker.
 function showAgain() {
   at("again").hidden = !state.over;
-  if (!state.over) return;
-  at("rematch").hidden = seats !== 2;
-  const own = ratings[state.opponent];
-  const others = Object.entries(ratings).filter(([name]) => name !== state.opponent && hasOption(name));
-  const stronger = others.filter(([, elo]) => elo > own).sort((a, b) => a[1] - b[1])[0];
-  const weaker = others.filter(([, elo]) => elo < own).sort((a, b) => b[1] - a[1])[0];
-  const next = own === undefined || state.won === 0.5 ? null : state.won === 1 ? stronger : weaker;
+  const next = state.suggestion;
+  at("rematch").hidden = seats.length !== 2;
   at("next").hidden = !next;
-  at("advice").textContent = "";
-  if (next) {
-    const done = state.won === 1 ? "You beat" : "You lost to";
-    at("advice").textContent = `${done} ${state.opponent} (Elo ${own}). Try ${next[0]} (Elo ${next[1]}).`;
-    at("next").textContent = `Play ${next[0]}`;
-    at("next").onclick = () => {
-      at("player").value = next[0];
-      attempt(newGame);
-    };
-  }
-}
-
-function hasOption(name) {
-  return [...at("player").options].some((option) => option.value === name);
+  at("advice").textContent = next?.text ?? "";
+  if (!next) return;
+  at("next").textContent = `Play ${next.player}`;
+  at("next").onclick = () => {
+    at("player").value = next.player;
+    attempt(newGame);
+  };
 }
 
 function showOptions() {
@@ -197,6 +249,25 @@ function showOptions() {
     button.addEventListener("click", () => move(option));
     return button;
   })));
+}
+
+// The game as it was, at a step of the table; null: at its end.
+function lookAt(step) {
+  attempt(async () => {
+    if (replay === null) {
+      const found = await ask(`/replays/${encodeURIComponent(state.kept.replay)}`);
+      const players = state.names.map((name) => ({ name, model: "" }));
+      const last = found.steps.length - 1;
+      const steps = state.analysis ? (state.analysis.end ?? state.analysis.turns.at(-1)).step : last;
+      const shown = { ...found, players, outcome: state.outcome };
+      replay = mount(at("replay"), shown, { onStep: (at) => graph?.mark(Math.min(at * found.every, steps)) });
+      replay.every = found.every;
+      replay.last = last;
+      at("look").hidden = at("table").hidden = true;
+    }
+    replay.go(step === null ? replay.last : Math.round(step / replay.every));
+    at("replay").firstElementChild.focus();
+  });
 }
 
 async function waitForRecord(asked) {
@@ -227,7 +298,7 @@ function shares(title, { value, options, chose }, whom) {
   });
   const worth = value === null
     ? "Its value comes from a critic that sees more than you: it is told after the end."
-    : `score that it expects for ${whom}: ${value.toFixed(2)}`;
+    : `score that it expects for ${whom}: ${number(value)}`;
   return make("div", {}, make("h2", { text: title }), make("p", { text: worth }), ...rows);
 }
 
@@ -245,11 +316,8 @@ at("rematch").addEventListener("click", () => {
 at("thoughts").addEventListener("change", () => attempt(async () => {
   show(await ask(`/state?session=${encodeURIComponent(session)}&thoughts=${at("thoughts").checked}`));
 }));
-at("look").addEventListener("click", () => attempt(async () => {
-  replay = mount(at("replay"), await ask(`/replays/${encodeURIComponent(state.kept.replay)}`));
-  at("look").hidden = at("table").hidden = true;
-  at("replay").firstElementChild.focus();
-}));
+at("undo").addEventListener("click", undo);
+at("look").addEventListener("click", () => lookAt(null));
 document.addEventListener("keydown", (event) => {
   if (event.target.closest("select, .replay") || event.ctrlKey || event.altKey || event.metaKey) return;
   if (orders !== null && state.open) {
@@ -259,6 +327,7 @@ document.addEventListener("keydown", (event) => {
   }
   // A board's cells are called by number; of other options the keys count from 1.
   const numbered = state?.options?.[Number(event.key) - 1];
+  if (event.key === "u") undo();
   const chosen = state?.view.kind === "board" ? state.options.find(({ name }) => name === event.key) : numbered;
   if (chosen) move(chosen.option);
 });

@@ -6,9 +6,25 @@ import { BASE, KINDS, MAP, WORKER } from "./skirmish_map.js";
 const NEAR = 1.2; // how near a click must be to what is meant
 const DRAGGED = 0.6; // a shorter way of the pointer is a click
 const GOAL_MS = 700;
-const HELP = "Drag a box or click to select. A right click sends your units, lets them attack an enemy or gather at " +
-  "a patch; or press a button, then click. Who moves does not fight, who advances does. Keys are on the buttons.";
+const HELP = [
+  "Drag a box or click to select; with Shift, to select more.",
+  "A right click sends them, lets them attack an enemy, or gather at a patch. Or press an order, then click.",
+  "Units that move do not fight; units that advance do.",
+  "A spear beats a horse, a horse a bow, a bow a spear.",
+];
+const HERO_HELP = [
+  "You are the hero in the white ring.",
+  "A right click sends it, or lets it attack an enemy. Or press an order, then click.",
+  "A hero that moves does not fight; one that advances does.",
+  "A spear beats a horse, a horse a bow, a bow a spear.",
+];
+const SKILLS = {
+  aid: "heals you and your units near you",
+  charge: "leaps at the nearest enemy",
+  volley: "hits the nearest enemy and those around it",
+};
 const AIMS = { move: "m", advance: "a", attack: "t" };
+const KEYS = { gather: "g", fighters: "f", workers: "w", skill: "s" };
 
 export class Orders {
   constructor(element, state, redraw) {
@@ -46,36 +62,74 @@ export class Orders {
       const button = this.buttons[`train ${kind}`];
       if (button) button.disabled = !can;
     }
-    const queue = own.queue.map((kind) => KINDS[kind]).join(", ");
-    document.getElementById("economy").textContent = this.view.heroes ? "" :
-      `resources ${own.resources} · on order: ${queue || "nothing"}`;
-    const names = this.chosen().map((unit) => KINDS[unit[1]]);
-    this.told.textContent = this.view.heroes ? "" : names.length === 0 ? "nobody selected" : `selected: ${counted(names)}`;
+    this.showSkill();
+    this.showFacts(own);
+  }
+
+  showSkill() {
+    const { skill } = this.view;
+    if (!skill) return;
+    const { skill: button } = this.buttons;
+    button.disabled = !skill.can;
+    button.firstChild.textContent = skill.wait ? `${skill.name} in ${skill.wait}` : skill.name;
+  }
+
+  // What the side has, and what it sees of the other.
+  showFacts(own) {
+    const facts = [];
+    if (!this.view.heroes) {
+      const queue = own.queue.map((kind) => KINDS[kind]);
+      const first = queue.length ? `${queue.join(", ")} (${Math.round(100 * own.progress)} % of the first)` : "nothing";
+      facts.push(["resources", own.resources], ["on order", first]);
+    } else {
+      const hero = this.view.units.find((unit) => unit[0] === this.view.own);
+      facts.push(["your hero", hero ? `${KINDS[hero[1]]}, ${health([hero])}` : "fallen, comes back at the base"]);
+    }
+    facts.push(["your units", counted(this.units().map(kindOf)) || "none"]);
+    facts.push(["your base", `${Math.round(100 * own.base)} % health`]);
+    facts.push(["enemies seen", counted(this.enemies().map(kindOf)) || "none"]);
+    if (!this.view.heroes) {
+      const chosen = this.chosen();
+      facts.push(["selected", chosen.length ? `${counted(chosen.map(kindOf))}, ${health(chosen)}` : "nobody"]);
+    }
+    this.facts.replaceChildren(...facts.flatMap(([name, value]) => [make("dt", { text: name }), make("dd", { text: value })]));
   }
 
   makeButtons() {
     const add = (name, label, key, act) => {
-      const button = make("button", { text: label, type: "button", title: `key ${key}` });
+      const button = make("button", { type: "button", title: `key ${key}` }, label, make("kbd", { text: key }));
       button.addEventListener("click", act);
       this.buttons[name] = button;
       return button;
     };
-    this.told = make("span");
-    const made = Object.entries(AIMS).map(([name, key]) => add(name, name, key, () => this.setAim(name)));
+    this.facts = make("dl");
+    this.told = make("p", { of: "help" });
+    this.told.setAttribute("role", "status");
+    const orders = Object.entries(AIMS).map(([name, key]) => add(name, name, key, () => this.setAim(name)));
+    const rows = [orders];
+    if (this.view.skill) {
+      const { name } = this.view.skill;
+      orders.push(add("skill", name, KEYS.skill, () => this.waiting.push({ order: "skill" })));
+      this.buttons.skill.title = `${name} ${SKILLS[name]} (key ${KEYS.skill})`;
+    }
     if (!this.view.heroes) {
-      made.push(add("gather", "gather", "g", () => this.give({ order: "gather" })));
-      made.push(add("fighters", "all fighters", "f", () => this.selectAll((kind) => kind > WORKER)));
-      made.push(add("workers", "all workers", "w", () => this.selectAll((kind) => kind === WORKER)));
+      orders.push(add("gather", "gather", KEYS.gather, () => this.give({ order: "gather" })));
+      rows.push([
+        add("fighters", "all fighters", KEYS.fighters, () => this.selectAll((kind) => kind > WORKER)),
+        add("workers", "all workers", KEYS.workers, () => this.selectAll((kind) => kind === WORKER)),
+      ]);
       const own = this.view.sides[this.view.side];
-      own.train.forEach(({ kind, cost }, place) => made.push(
+      rows.push(own.train.map(({ kind, cost }, place) =>
         add(`train ${kind}`, `${kind} (${cost})`, place + 1, () => this.waiting.push({ train: kind }))));
     }
-    const help = make("p", { of: "help", text: HELP });
-    this.element.replaceChildren(...made, this.told, help);
+    const help = (this.view.heroes ? HERO_HELP : HELP).map((text) => make("li", { text }));
+    if (this.view.skill) help.splice(2, 0, make("li", { text: `Your skill: ${this.buttons.skill.title}.` }));
+    this.element.replaceChildren(this.facts, ...rows.map((row) => make("div", { of: "row" }, ...row)), this.told,
+      make("ul", { of: "help" }, ...help));
   }
 
   key(event) {
-    const name = { g: "gather", f: "fighters", w: "workers" }[event.key] ??
+    const name = Object.keys(KEYS).find((one) => KEYS[one] === event.key) ??
       Object.keys(AIMS).find((aim) => AIMS[aim] === event.key) ??
       (/^[1-4]$/.test(event.key) ? `train ${KINDS[Number(event.key)]}` : null);
     const button = this.buttons[name];
@@ -121,19 +175,19 @@ export class Orders {
       if (this.from === null || event.button !== 0) return;
       const [from, to] = [this.from, place(event)];
       this.from = this.box = null;
-      if (Math.hypot(to[0] - from[0], to[1] - from[1]) < DRAGGED) this.click(to);
-      else this.selectIn(from, to);
+      if (Math.hypot(to[0] - from[0], to[1] - from[1]) < DRAGGED) this.click(to, event.shiftKey);
+      else this.selectIn(from, to, event.shiftKey);
       this.redraw();
     });
   }
 
-  click(place) {
+  click(place, more = false) {
     if (this.aim !== null) {
       this.aimAt(this.aim, place);
       return;
     }
     const unit = nearest(this.units(), place);
-    this.select(unit ? [unit] : []);
+    this.select(unit ? [unit] : [], more);
   }
 
   // A right click does what is meant: attack an enemy, gather at a patch, else go there.
@@ -162,6 +216,7 @@ export class Orders {
   }
 
   give(order) {
+    this.told.textContent = "";
     const units = this.view.heroes ? [0] : [...this.selected];
     if (units.length === 0) this.told.textContent = "select units first";
     else this.waiting.push({ ...order, units });
@@ -177,13 +232,14 @@ export class Orders {
     this.redraw();
   }
 
-  selectIn(from, to) {
+  selectIn(from, to, more = false) {
     const inside = (place, axis) => place >= Math.min(from[axis], to[axis]) && place <= Math.max(from[axis], to[axis]);
-    this.select(this.units().filter((unit) => inside(unit[3], 0) && inside(unit[4], 1)));
+    this.select(this.units().filter((unit) => inside(unit[3], 0) && inside(unit[4], 1)), more);
   }
 
-  select(units) {
-    this.selected = new Set(units.map((unit) => unit[0]));
+  select(units, more = false) {
+    this.selected = new Set([...(more ? this.selected : []), ...units.map((unit) => unit[0])]);
+    this.told.textContent = "";
     this.show({ view: this.view });
   }
 
@@ -206,8 +262,17 @@ function nearest(units, [x, y]) {
   return best !== null && far(best) < NEAR ? best : null;
 }
 
+function kindOf(unit) {
+  return KINDS[unit[1]];
+}
+
+// The mean of their health.
+function health(units) {
+  return `${Math.round((100 * units.reduce((sum, unit) => sum + unit[5], 0)) / units.length)} % health`;
+}
+
 function counted(names) {
   const counts = new Map();
   for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-  return [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
+  return [...counts].map(([name, count]) => `${count} ${name}${count > 1 ? "s" : ""}`).join(", ");
 }

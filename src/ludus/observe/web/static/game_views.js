@@ -20,6 +20,7 @@ export class GameView {
     this.teams = teams;
     this.choose = choose;
     this.canvas = null;
+    this.stones = []; // of the board that was shown last
     element.classList.add("game");
     element.replaceChildren();
   }
@@ -52,6 +53,7 @@ export class GameView {
       }
     }
     view.stones.forEach((owner, cell) => grid.append(this.cell(view, owner, cell, legal)));
+    this.stones = view.stones;
     if (focused) setTimeout(() => grid.querySelector(`[data-cell="${focused}"]`)?.focus());
     return grid;
   }
@@ -71,8 +73,18 @@ export class GameView {
     }
     if (cell === view.latest) element.classList.add("latest");
     if (view.line.includes(cell)) element.classList.add("line");
-    if (owner >= 0) element.append(make("span", { of: `game-stone of${owner}` }));
+    if (owner >= 0) element.append(this.stone(view, owner, cell));
     return element;
+  }
+
+  // A new stone falls from above the board to its cell.
+  stone(view, owner, cell) {
+    const stone = make("span", { of: `game-stone of${owner}` });
+    if (view.falls && cell === view.latest && (this.stones[cell] ?? -1) < 0) {
+      stone.classList.add("falls");
+      stone.style.setProperty("--rows", Math.floor(cell / view.columns) + 1);
+    }
+    return stone;
   }
 
   cards(view) {

@@ -74,10 +74,11 @@ function drawUnit(pen, [, kind, side, x, y, health, , carries, hero], selected, 
     disc(pen, x, y, 0.15);
   }
   if (health < 1 || kind === BASE) {
+    const half = Math.max(radius, 0.55);
     pen.fillStyle = DARK;
-    pen.fillRect(x - radius, y + radius + 0.15, 2 * radius, 0.22);
-    pen.fillStyle = "#5adc5a";
-    pen.fillRect(x - radius, y + radius + 0.15, 2 * radius * Math.max(0, health), 0.22);
+    pen.fillRect(x - half - 0.06, y + radius + 0.14, 2 * half + 0.12, 0.42);
+    pen.fillStyle = health > 0.5 ? "#5adc5a" : health > 0.25 ? "#f0c040" : "#ff6a50";
+    pen.fillRect(x - half, y + radius + 0.2, 2 * half * Math.max(0, health), 0.3);
   }
 }
 
