@@ -102,6 +102,8 @@ def test_a_whole_game_of_connect_four(open_page: OpenPage, keep_picture: Keep, t
             else:
                 page.keyboard.press(page.locator("button.game-drop:enabled").first.inner_text())
             expect(stones).not_to_have_count(before)
+            # One's own stone is drawn at once, before the answer.
+            expect(page.locator("button.game-drop:enabled, #status.over").first).to_be_visible()
             if made == 0:  # on the second try the same column is free again
                 expect(page.locator("#meter")).to_be_visible()
                 expect(page.locator(".game-cell.latest")).to_have_count(1)

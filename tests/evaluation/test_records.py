@@ -166,8 +166,8 @@ def test_a_tag_is_recorded_as_the_player_whose_model_it_is(run: RunFolder) -> No
     assert frozen.model is not None
     run.models.tag("best", ModelId.parse(frozen.model))
     assert opponents.names()[:2] == ["main@best", "main"]
-    assert opponents.weights()["main"] == "average"
-    assert opponents.weights()["random"] is None
+    assert opponents.weights_of("main") == "average"
+    assert opponents.weights_of("random") is None
     assert opponents.seat("main@best")[0] == "main.2"
     assert opponents.seat(str(frozen.model))[0] == "main.2"
     assert opponents.seat("main.1")[0] == "main.1"

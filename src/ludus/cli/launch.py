@@ -163,7 +163,7 @@ def hosts(
     head: 10.0.0.1                 # this machine, as the others see it
     hosts:
       - {address: 10.0.0.2, user: me, processes: 16}
-      - {address: 10.0.0.3, port: 2222, role: learner, ludus: /opt/ludus/bin/ludus}
+      - {address: 10.0.0.3, port: 2222, role: learner, ludus: /opt/bin/ludus}
     """
     plan = read_host_file(file)
     training = _training(experiment, run, trial, settings)

@@ -144,7 +144,7 @@ class _Film:
             outcome=_outcome(score, names),
             decisions=self._decisions,
             every=self._every,
-            score_range=getattr(self._view, "score_range", None),
+            score_range=self._view.score_range,
             real_time=self._view.real_time,
             steps=self._steps,
         )
@@ -177,7 +177,7 @@ class _Film:
         likely = sorted(range(len(output.probabilities)), key=lambda one: -output.probabilities[one])[:MOST_OPTIONS]
         if 0 <= chosen < len(output.probabilities) and chosen not in likely:
             likely.append(chosen)
-        low, high = getattr(self._view, "score_range", None) or (-np.inf, np.inf)
+        low, high = self._view.score_range or (-np.inf, np.inf)
         return GameMove(
             seat=seat,
             name=said,
@@ -442,8 +442,9 @@ class GamesOnRequest:
                 raise ValueError(
                     f"{source.spec.name} has {teams} teams, so {teams} players are needed, not {len(names)}"
                 )
-            weights = opponents.weights()
-            entrants = [Entrant(name=name, seated=opponents.seat(name)[1], weights=weights.get(name)) for name in names]
+            entrants = [
+                Entrant(name=name, seated=opponents.seat(name)[1], weights=opponents.weights_of(name)) for name in names
+            ]
             seed = _seed(time.time_ns())
             return play_game(source, entrants, seed=seed, seconds=LONGEST_REQUEST_S)
         finally:

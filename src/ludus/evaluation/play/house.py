@@ -30,7 +30,7 @@ BEST = "@best"
 PERSON = "human"
 """The name of a person who has said none."""
 NARROW_ELO = 100.0
-WEIGHTS: dict[Variant, str] = {"average": "averaged weights", "live": "live weights"}
+WEIGHTS: dict[Variant | None, str] = {"average": "averaged weights", "live": "live weights", None: ""}
 DRAWN = 0.5
 
 
@@ -56,16 +56,15 @@ class Opponents:
         """Every opponent for a list that a person chooses from: its name, its group, its weights, and Elo if known."""
         ratings = self.ratings()
         return [
-            {"name": name, "group": group, "weights": self.weights_of(name), "elo": ratings.get(name)}
+            {"name": name, "group": group, "weights": WEIGHTS[self.weights_of(name)], "elo": ratings.get(name)}
             for group, names in self._groups().items()
             for name in names
         ]
 
-    def weights_of(self, name: str) -> str:
-        """In words, the weights that a player plays with; empty for a bot."""
+    def weights_of(self, name: str) -> Variant | None:
+        """The weights that a player plays with; None for a bot."""
         with self._lock:
-            weights = played_weights(self._league, self._folder.models, name, self._weights)
-        return "" if weights is None else WEIGHTS[weights]
+            return played_weights(self._league, self._folder.models, name, self._weights)
 
     def _groups(self) -> dict[str, list[str]]:
         with self._lock:
@@ -310,7 +309,7 @@ class PersonsGame:
     def described(self) -> str:
         """The opponent with its weights and its rating."""
         elo = self._opponents.ratings().get(self.opponent)
-        known = [self._opponents.weights_of(self.opponent), "" if elo is None else f"Elo {elo}"]
+        known = [WEIGHTS[self._opponents.weights_of(self.opponent)], "" if elo is None else f"Elo {elo}"]
         told = ", ".join(filter(None, known))
         return f"{self.opponent} ({told})" if told else self.opponent
 

@@ -283,8 +283,10 @@ class GameView(Protocol):
     """Seats may know different things: what the opponent thinks would tell what it sees."""
     real_time: bool
     """Orders are given while time goes on, and doing nothing is one of them."""
-    score_range: tuple[float, float] | None
-    """The lowest and the highest score that the game can end with; None: unknown."""
+
+    @property
+    def score_range(self) -> tuple[float, float] | None:
+        """The lowest and the highest score that the game can end with; None: unknown."""
 
     def seat_names(self, source: GameSource) -> list[str]:
         """What a person calls each seat."""
