@@ -63,6 +63,10 @@ class ServerAccess:
     def name(self) -> str:
         return f"game server {self.server}"
 
+    @property
+    def patience_s(self) -> float:
+        return self.timeout_s
+
     def greet(self, game: str, options: Mapping[str, Any], tables: int) -> tuple[PlayStream, messages.Welcome]:
         """Open a stream of play. Raises `ServerRefused` or `ServerLost`."""
         stream = PlayStream(self)

@@ -58,8 +58,8 @@ class TableAccess(Protocol):
         """For messages, such as "game server 127.0.0.1:23432"."""
 
     @property
-    def timeout_s(self) -> float:
-        """How long an answer may take."""
+    def patience_s(self) -> float:
+        """How long a reset tries to reach tables that were lost."""
 
     def greet(self, game: str, options: Mapping[str, Any], tables: int) -> tuple[RequestStream, messages.Welcome]:
         """Open a stream of messages. Raises `ServerRefused` or `ServerLost`."""
@@ -191,8 +191,8 @@ class RemoteBatch:
         return welcome
 
     def _reconnect(self) -> bool:
-        """Whether the server is back. Waits for it up to the timeout, with growing pauses."""
-        until = time.monotonic() + self._access.timeout_s
+        """Whether the server is back. Waits for it, with growing pauses."""
+        until = time.monotonic() + self._access.patience_s
         pause = _BACK_OFF_S
         while True:
             try:
