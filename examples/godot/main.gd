@@ -1,11 +1,12 @@
-extends Node
-var n=0
-var t=0
+# Trains with Ludus if Ludus has started the engine, else shows a rally between two players.
+extends Node2D
+
+const LudusTables = preload("res://ludus/tables.gd")
+const Table = preload("res://pong/table.tscn")
+
+
 func _ready():
-	print("args ", OS.get_cmdline_args(), " env ", OS.get_environment("LUDUS_X"))
-	t=OS.get_ticks_usec()
-func _physics_process(d):
-	n+=1
-	if n==10000:
-		print((OS.get_ticks_usec()-t)/10000.0," us/tick", " ", d)
-		get_tree().quit()
+	if LudusTables.is_wanted():
+		var tables = LudusTables.new()
+		tables.table_scene = Table
+		add_child(tables)
