@@ -1,7 +1,7 @@
 """Pong in Godot: the engine plays the tables, Ludus trains the league.
 
-    ludus check examples/godot/pong.py:game
-    ludus train examples/godot/pong.py:experiment
+ludus check examples/godot/pong.py:game
+ludus train examples/godot/pong.py:experiment
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ PROJECT = Path(__file__).resolve().parent
 
 def game() -> Engine:
     """`--fixed-fps` advances the engine as fast as it can, by the same time in every frame."""
-    return Engine(command=("godot3-server", "--path", str(PROJECT), "--fixed-fps", "60"))
+    command = ("godot3-server", "--path", str(PROJECT), "--fixed-fps", "60")
+    return Engine(command=command, environment={"LANG": "en_US.UTF-8"})  # Godot warns of the locale C
 
 
 def experiment() -> Experiment:

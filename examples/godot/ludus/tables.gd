@@ -36,8 +36,10 @@ func _ready():
 		return
 	_server.set_no_delay(true)
 	var key = OS.get_environment("LUDUS_ENGINE_KEY")
+	var key_bytes = PoolByteArray()
 	for place in KEY_BYTES:
-		_server.put_u8(("0x" + key.substr(place * 2, 2)).hex_to_int())
+		key_bytes.append(("0x" + key.substr(place * 2, 2)).hex_to_int())
+	_server.put_data(key_bytes)
 	if wrong != "":
 		_quit(wrong)
 

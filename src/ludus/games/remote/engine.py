@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -59,7 +60,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         if isinstance(self.command, str) or not self.command:
-            raise ValueError(f"command is a program and its arguments, such as ('godot3-server',), got {self.command!r}")
+            raise ValueError(
+                f"command is a program and its arguments, such as ('godot3-server',), got {self.command!r}"
+            )
         for name in ("start_seconds", "step_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0 and finite, got {getattr(self, name)}")
@@ -88,7 +91,7 @@ class Engine:
 
     def greet(self, game: str, options: Mapping[str, Any], tables: int) -> tuple[EngineStream, messages.Welcome]:
         """Start the engine. Raises `ServerRefused` or `ServerLost`."""
-        stream = EngineStream(self, show=tables > 0)
+        stream = EngineStream(self)
         try:
             return stream, require_welcome(self.name, stream, game, options, tables)
         except BaseException:
@@ -106,16 +109,18 @@ class Engine:
 
 
 class EngineStream:
-    """One run of the engine and the connection to it. Not safe to use from several threads."""
+    """One run of the engine and the connection to it. Not safe to use from several threads.
 
-    def __init__(self, engine: Engine, *, show: bool) -> None:
-        """`show`: what the engine prints goes to our standard error, line by line."""
+    What the engine prints after its first answer goes to our standard error, line by line; what it prints before is
+    told only if it fails."""
+
+    def __init__(self, engine: Engine) -> None:
         try:
             require_program(engine.command[0], engine.folder, engine.environment)
         except FileNotFoundError as error:
             raise GameError(f"{engine.name} cannot be started: {error}") from error
         self._engine = engine
-        self._greeted = False
+        self._greeted = threading.Event()
         key = secrets.token_bytes(_KEY_BYTES)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             told = {ADDRESS_VARIABLE: f"127.0.0.1:{listener.getsockname()[1]}", KEY_VARIABLE: key.hex()}
@@ -125,8 +130,8 @@ class EngineStream:
                 environment={**os.environ, **engine.environment, **told},
                 folder=engine.folder,
             )
-            take = partial(_show, engine.name) if show else lambda line: None
-            self._output = OutputReader(self._process.stdout, take, _LAST_LINES)
+            show = partial(_show, engine.name, self._greeted)
+            self._output = OutputReader(self._process.stdout, show, _LAST_LINES)
             ends: list[Callable[[], object]] = [self._process.end, self._output.join]
             self.close = finalize(self, lambda: [end() for end in ends])
             try:
@@ -154,9 +159,9 @@ class EngineStream:
             raise self._gone()
         answer, body = read_frame(f"{name}", frame, messages.AnyAnswer)
         if isinstance(answer, messages.Problem):
-            refusal = ServerLost if self._greeted else ServerRefused
+            refusal = ServerLost if self._greeted.is_set() else ServerRefused
             raise refusal(f"{name} says: {answer.text[:1000]}")
-        self._greeted = True
+        self._greeted.set()
         return answer, body
 
     def _accepted(self, listener: socket.socket, key: bytes) -> FrameSocket:
@@ -170,7 +175,7 @@ class EngineStream:
                 connected, _ = listener.accept()
                 connected.settimeout(_ENDING_S)
                 with suppress(OSError):
-                    if secrets.compare_digest(connected.recv(_KEY_BYTES, socket.MSG_WAITALL), key):
+                    if secrets.compare_digest(_read_key(connected), key):
                         connected.settimeout(engine.step_seconds)
                         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         return FrameSocket(connected, messages.LONGEST_MESSAGE_BYTES)
@@ -192,6 +197,13 @@ class EngineStream:
         return f"; its last words: {' | '.join(words)}" if words else ""
 
 
-def _show(name: str, line: bytes) -> None:
-    with suppress(ValueError, OSError):
+def _read_key(connected: socket.socket) -> bytes:
+    read = b""
+    while len(read) < _KEY_BYTES and (more := connected.recv(_KEY_BYTES - len(read))):
+        read += more
+    return read
+
+
+def _show(name: str, greeted: threading.Event, line: bytes) -> None:
+    if greeted.is_set():
         print(f"[{name}] {line.decode(errors='replace').rstrip()}", file=sys.stderr, flush=True)
