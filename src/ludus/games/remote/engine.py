@@ -38,7 +38,7 @@ KEY_VARIABLE = "LUDUS_ENGINE_KEY"
 _KEY_BYTES = 16
 _LOOK_S = 0.1  # how often to look whether an engine that starts has ended
 _ENDING_S = 1.0  # how long to wait for the exit code of an engine that has closed the connection
-_LAST_LINES = 5  # lines of its output that are reported when it is lost
+_LAST_LINES = 10  # lines of its output that are reported when it is lost
 
 
 @dataclass(frozen=True, kw_only=True)
