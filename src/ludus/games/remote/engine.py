@@ -121,6 +121,7 @@ class EngineStream:
             raise GameError(f"{engine.name} cannot be started: {error}") from error
         self._engine = engine
         self._greeted = threading.Event()
+        self._refused = ""
         key = secrets.token_bytes(_KEY_BYTES)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             told = {ADDRESS_VARIABLE: f"127.0.0.1:{listener.getsockname()[1]}", KEY_VARIABLE: key.hex()}
@@ -180,9 +181,10 @@ class EngineStream:
                         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         return FrameSocket(connected, messages.LONGEST_MESSAGE_BYTES)
                 connected.close()
+                self._refused = f"; a connection without the key in {KEY_VARIABLE} was refused"
         raise ServerLost(
-            f"{engine.name} did not connect to the address in {ADDRESS_VARIABLE} with the key in {KEY_VARIABLE} "
-            f"within {engine.start_seconds:g} s{self._last_words()}"
+            f"{engine.name} did not connect to the address in {ADDRESS_VARIABLE} within {engine.start_seconds:g} s"
+            f"{self._last_words()}"
         )
 
     def _gone(self) -> ServerLost:
@@ -194,7 +196,7 @@ class EngineStream:
 
     def _last_words(self) -> str:
         words = [*self._output.last_words]
-        return f"; its last words: {' | '.join(words)}" if words else ""
+        return self._refused + (f"; its last words: {' | '.join(words)}" if words else "")
 
 
 def _read_key(connected: socket.socket) -> bytes:
