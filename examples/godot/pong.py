@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ludus import ActorConfig, BySteps, EvaluationConfig, Experiment, LeagueRules, LearnerConfig, Role
+from ludus import ActorConfig, ActorCritic, BySteps, EvaluationConfig, Experiment, LeagueRules, LearnerConfig, Role
 from ludus.games import Engine
 from ludus.league import PFSP, Mixture, SelfPlay
 
@@ -28,6 +28,7 @@ def experiment() -> Experiment:
         name="godot_pong",
         game=game(),
         budget=400_000,
+        model=ActorCritic(hidden=(64, 64)),  # small: the engine evaluates it in GDScript
         actor=ActorConfig(num_tables=64),
         learner=LearnerConfig(batch_size=4_096, minibatch_size=1_024, epochs=4, learning_rate=1e-3),
         league=LeagueRules(roles={"main": main}, bots=("random", "chase")),

@@ -118,7 +118,7 @@ def test_an_engine_that_fails_loses_its_tables_until_a_reset(
         assert [*lost_tables(batch)] == [0, 1, 2]
         assert not batch.view.to_act.any()
     assert re.search(said, lost_tables(batch)[0])
-    with pytest.raises(GameError, match="nim on the engine python.* was lost 2 times without finishing an episode"):
+    with pytest.raises(GameError, match=r"nim on the engine python\S* was lost 2 times without finishing an episode"):
         begin(batch)
     batch.close()
 
