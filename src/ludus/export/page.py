@@ -1,6 +1,6 @@
 """Agents as plain numbers. `ludus export --to agent.json` writes the networks of an agent, for a program that evaluates
-them itself. `ludus export --page` writes one HTML file on which people play agents: it holds the rules, the networks and
-a small evaluator in JavaScript; it needs no server and loads nothing."""
+them itself. `ludus export --page` writes one HTML file on which people play agents. The file holds the rules, the
+networks and a small evaluator in JavaScript; it needs no server and loads nothing."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ def _plain_network(policy: Policy) -> NetworkPolicy:
         why = "several heads, or one that is no choice among options"
     if why is not None or not isinstance(policy, NetworkPolicy):
         raise ExportFailed(
-            f"--page and --to FILE.json take `ActorCritic` networks over vectors and planes with one choice, and this is "
-            f"{why}; export ONNX with --to FILE.onnx"
+            "--page and --to FILE.json take `ActorCritic` networks over vectors and planes with one choice, and this "
+            f"is {why}; export ONNX with --to FILE.onnx"
         )
     return policy
 

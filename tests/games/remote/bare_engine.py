@@ -13,7 +13,7 @@ import time
 
 from bare_server import frame, play, unframe
 
-fault, when = (sys.argv[1:] + ["", ""])[:2]
+fault, when = [*sys.argv[1:], "", ""][:2]
 
 
 def exactly(connection, size):
