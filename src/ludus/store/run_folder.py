@@ -362,7 +362,7 @@ class NewRun:
 
 
 def _texts(data: Any) -> Iterator[str]:
-    """All texts of plain values, keys of mappings included."""
+    """All texts of plain values, keys of mappings included; the words of a `command` also as a whole."""
     waiting = [data]
     while waiting:
         value = waiting.pop()
@@ -370,6 +370,8 @@ def _texts(data: Any) -> Iterator[str]:
             yield value
         elif isinstance(value, dict):
             waiting += [*value, *value.values()]
+            if isinstance(command := value.get("command"), list):  # of an `Engine`
+                yield _COMMAND + shlex.join(map(str, command))
         elif isinstance(value, list):
             waiting += value
 
