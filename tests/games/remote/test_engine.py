@@ -72,7 +72,6 @@ def test_an_engine_that_does_not_start_is_told(fault: str, said: str) -> None:
     [
         ({"command": ("godot3-serverr",)}, "cannot be started: program 'godot3-serverr' is not installed"),
         ({"command": ("./missing",)}, r"program './missing' is not installed, or cannot be run"),
-        ({"folder": "/nowhere"}, "folder '/nowhere' does not exist"),
     ],
 )
 def test_what_is_missing_is_named(change: dict[str, Any], said: str) -> None:

@@ -47,8 +47,6 @@ class Engine:
 
     command: tuple[str, ...]
     """The program and its arguments."""
-    folder: str = "."
-    """Working directory of the engine."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of Ludus."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -116,7 +114,7 @@ class EngineStream:
 
     def __init__(self, engine: Engine) -> None:
         try:
-            require_program(engine.command[0], engine.folder, engine.environment)
+            require_program(engine.command[0], ".", engine.environment)
         except FileNotFoundError as error:
             raise GameError(f"{engine.name} cannot be started: {error}") from error
         self._engine = engine
@@ -129,7 +127,6 @@ class EngineStream:
                 engine.command,
                 stdout=PIPE,
                 environment={**os.environ, **engine.environment, **told},
-                folder=engine.folder,
             )
             show = partial(_show, engine.name, self._greeted)
             self._output = OutputReader(self._process.stdout, show, _LAST_LINES)
@@ -158,7 +155,7 @@ class EngineStream:
             raise ServerLost(f"{name} answered nonsense: {error}") from error
         if frame is None:
             raise self._gone()
-        answer, body = read_frame(f"{name}", frame, messages.AnyAnswer)
+        answer, body = read_frame(name, frame, messages.AnyAnswer)
         if isinstance(answer, messages.Problem):
             refusal = ServerLost if self._greeted.is_set() else ServerRefused
             raise refusal(f"{name} says: {answer.text[:1000]}")
