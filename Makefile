@@ -17,11 +17,11 @@ RUNTIMES ?= local ray device
 TEST_ENV := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 PYTEST := $(TEST_ENV) $(BIN)/pytest -n 3 --dist worksteal
 
-# Tests of what `make test` does not install: Ray, Atari, Pgx, W&B offline, Redis, ONNX and the pages in a browser; and
-# the quick rows of the fault matrix.
+# Tests of what `make test` does not install: Ray, Atari, Pgx, W&B offline, Redis, ONNX, Godot and the pages in a browser;
+# and the quick rows of the fault matrix.
 MORE := tests/cluster tests/browser tests/observe/test_wandb.py tests/store/test_model_cache.py \
   tests/games/adapters/test_atari.py tests/recipes/test_atari_recipe.py tests/faults/test_matrix.py \
-  tests/games/adapters/test_pgx.py tests/workers/device/test_games_in_jax.py tests/export \
+  tests/games/adapters/test_pgx.py tests/workers/device/test_games_in_jax.py tests/export tests/test_godot.py \
   "tests/test_docs.py::test_code_runs[docs/take-an-agent-out.md]"
 
 .PHONY: help train test test-more test-all test-faults test-sc2 peers bench bench-league reference docs lint clean
@@ -30,7 +30,7 @@ MORE := tests/cluster tests/browser tests/observe/test_wandb.py tests/store/test
 help:
 	@echo "make train     train a league on $(RECIPE) (RECIPE=name or file.py:name, ARGS='--set path=value')"
 	@echo "make test      the quick tests, a few minutes"
-	@echo "make test-more quick tests of Ray, Atari, Pgx, W&B, Redis, ONNX and the pages in a browser (apt install chromium redis-server)"
+	@echo "make test-more quick tests of Ray, Atari, Pgx, W&B, Redis, ONNX, Godot and the pages in a browser (apt install chromium redis-server godot3-server)"
 	@echo "make test-all  every test, with other people's games (football: after ludus games --install football)"
 	@echo "make test-faults  every fault of docs/faults.md N times at random moments (N=1), then bad input; goes on where it ended"
 	@echo "make test-sc2  the tests of StarCraft II, in an environment of their own"

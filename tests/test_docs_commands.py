@@ -129,7 +129,8 @@ def test_experiments_can_be_built(page: str, tmp_path: Path) -> None:
 def is_missing_here(message: str) -> bool:
     """Whether an error is about a library, a file or a server that a reader has and this machine has not."""
     install = ("pip install", "ludus games --install", "apt-get install", "`ludus serve GAME` starts one")
-    return any(word in message for word in (*install, *FILES_OF_READERS))
+    programs = ("is not installed, or cannot be run",)
+    return any(word in message for word in (*install, *programs, *FILES_OF_READERS))
 
 
 @cache

@@ -21,6 +21,7 @@ from ludus.games.isolation.isolated import Isolated, Isolation, isolate
 from ludus.games.network_search import require_searchable
 from ludus.games.outside_bots import with_bots
 from ludus.games.recording import innermost
+from ludus.games.remote.engine import Engine
 from ludus.games.seat_groups import SeatPolicies, group_seats
 from ludus.games.seat_rows import GameError
 from ludus.games.strategies import WithStrategies
@@ -303,7 +304,7 @@ class Experiment:
     def _check_patience(self) -> None:
         """An actor that waits for its game must not be taken for one that hangs."""
         game, limit = innermost(self.grouped_game), self.supervision.hung_after_s
-        if self.runtime == "serial" or not isinstance(game, Isolated):
+        if self.runtime == "serial" or not isinstance(game, Isolated | Engine):
             return
         if game.step_seconds + game.start_seconds >= limit:
             place = "isolation" if self.isolation is not None else "game"

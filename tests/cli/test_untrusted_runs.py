@@ -77,6 +77,10 @@ def isolated(**fields: Any) -> dict[str, Any]:
     return {"type": "Isolated", "game": "kuhn", "options": {}, **fields}
 
 
+def engine(*command: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "Engine", "command": [*command], **fields}
+
+
 PARTS: dict[str, Part] = {
     "game": lambda experiment, evil: experiment.update(game={"type": f"{evil}.py:Game"}),
     "isolated game": lambda experiment, evil: experiment.update(game=isolated(game=f"{evil}.py:Game")),
@@ -88,6 +92,13 @@ PARTS: dict[str, Part] = {
     "bot program": lambda experiment, evil: experiment.update(bots={"evil": f"program:sh '{evil}'"}),
     "inline program": lambda experiment, evil: experiment.update(
         bots={"evil": f"program:sh -c 'touch {Path(evil).parents[1]}/mark'"}
+    ),
+    "engine": lambda experiment, evil: experiment.update(game=engine(evil)),
+    "inline engine": lambda experiment, evil: experiment.update(
+        game=engine("sh", "-c", f"touch {Path(evil).parents[1]}/mark")
+    ),
+    "folder of programs of an engine": lambda experiment, evil: experiment.update(
+        game=engine("evil", environment={"PATH": f"{Path(evil).parent.name}:/usr/bin:/bin"})
     ),
     "service": lambda experiment, evil: experiment.update(
         services={"evil": {"type": "UserService", "address": f"{evil}.py:Service"}}

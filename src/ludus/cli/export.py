@@ -1,4 +1,4 @@
-"""`ludus export`: a player of a run as ONNX, as difficulty levels, or as a page that plays by itself."""
+"""`ludus export`: a player of a run as ONNX or JSON, as difficulty levels, or as a page that plays by itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command("export")
 @click.argument("run", type=click.Path())
 @click.argument("player", required=False)
-@click.option("--to", type=click.Path(path_type=Path), help="A file that ends in .onnx, or a folder for its files.")
+@click.option("--to", type=click.Path(path_type=Path), help="A file that ends in .onnx or .json, or a folder.")
 @click.option("--logits", is_flag=True, help="Add the masked logits of every head to the outputs.")
 @click.option("--value", is_flag=True, help="Add the critic's estimate to the outputs.")
 @click.option("--ladder", is_flag=True, help="Write snapshots of PLAYER as difficulty levels into the folder --to.")
@@ -49,9 +49,12 @@ def export_command(
     compared with the player on random and played observations. `ludus.load_agent("agent.onnx")` plays it with
     onnxruntime alone, and so do `ludus eval` and `ludus play`, which take the file as a player.
 
+    A file that ends in .json holds the plain numbers of a small network, for a program that evaluates it itself.
+
     \b
     ludus export runs/mine main@best --to agent.onnx
     ludus export runs/mine main --ladder --levels 4 --to levels
+    ludus export runs/mine main@best --to agent.json
     ludus export runs/mine main@best --page connect_four.html
     """
     if to is None and page is None:
@@ -62,7 +65,14 @@ def export_command(
     folder = open_run(run)
     chosen = player or _usual_player(folder.path)
     learner = chosen.partition("@")[0]
-    if to is not None:
+    if to is not None and to.suffix == ".json":
+        from ludus.export.page import export_network
+
+        if logits or value:
+            raise click.UsageError("--logits and --value are for .onnx files: a .json file holds the network itself")
+        export_network(folder, chosen, to, weights=weights)
+        click.echo(f"network:  {to} ({to.stat().st_size / 1000:,.0f} kB)", err=as_json)
+    elif to is not None:
         from ludus.export.files import export_ladder, export_player
 
         def tell(exported: Exported) -> None:

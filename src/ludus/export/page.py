@@ -1,9 +1,11 @@
-"""`ludus export --page`: one HTML file on which people play agents. The file holds the rules, the networks and a small
-evaluator in JavaScript; it needs no server and loads nothing."""
+"""Agents as plain numbers. `ludus export --to agent.json` writes the networks of an agent, for a program that evaluates
+them itself. `ludus export --page` writes one HTML file on which people play agents. The file holds the rules, the
+networks and a small evaluator in JavaScript; it needs no server and loads nothing."""
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from ludus.export.player import ExportFailed, LoadedPlayer, PlayerFacts, load_pl
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.games.exported import SUFFIX as ONNX
 from ludus.games.recording import innermost
 from ludus.models.encoders import Encoder
 from ludus.models.heads import ActionHeads, ChoiceHead
@@ -34,6 +37,7 @@ from ludus.store.run_folder import RunFolder
 STATIC = Path(__file__).parent / "static"
 SHARED = (Path(play.__file__).parent / "static", Path(web.__file__).parent / "static")
 AGENTS = "agents"
+NETWORK_FORMAT = 1
 RULES: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     ConnectFour: lambda game: {"game": "connect_four", "threats": game.threats, "all_threats": game.all_threats},
     TicTacToe: lambda game: {"game": "tic_tac_toe"},
@@ -50,6 +54,18 @@ def export_page(folder: RunFolder, players: Sequence[str], path: Path, *, weight
     page = one_file_page(STATIC / "agent_page.html", [STATIC, *SHARED], {AGENTS: {"rules": rules, "agents": agents}})
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, page.encode())
+    return path
+
+
+def export_network(folder: RunFolder, player: str, path: Path, *, weights: Variant = "average") -> Path:
+    """Write the networks of a player as JSON; docs/take-an-agent-out.md has the format."""
+    if path.with_suffix(ONNX).exists():
+        raise ExportFailed(f"{path} is the manifest of {path.with_suffix(ONNX).name}: choose another name with --to")
+    loaded = load_player(folder, player, weights)
+    agent = _agent(loaded, player_facts(folder, loaded.name, loaded.model))
+    document = {"format": NETWORK_FORMAT, "game": loaded.experiment.game.spec.name, **agent}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, (json.dumps(document) + "\n").encode())
     return path
 
 
@@ -92,10 +108,10 @@ def page_network(policy: Policy) -> dict[str, Any]:
     parts = []
     for name in (*encoder.vectors, *encoder.plane_names):  # in the order of the features
         part = network.kind.observation.parts[name]
-        described: dict[str, Any] = {"name": name, "scale": 255 if part.dtype == "uint8" else 1}
+        (shape,) = ([*array.shape] for array in part.arrays(name).values())
+        described: dict[str, Any] = {"name": name, "shape": shape, "scale": 255 if part.dtype == "uint8" else 1}
         if isinstance(part, Planes):
             number, tower = planes[name]
-            described["shape"] = [part.channels, part.height, part.width]
             described["convolutions"] = [
                 {**linear(f"encoder.planes.{number}.layers.{layer}"), "stride": convolution.stride}
                 for layer, convolution in enumerate(tower.layers)
@@ -113,7 +129,7 @@ def page_network(policy: Policy) -> dict[str, Any]:
         "parts": parts,
         "trunk": [linear(f"trunk.layers.{layer}") for layer in range(len(network.trunk.layers))],
         "memory": memory,
-        "head": linear("heads.heads.0.scores"),
+        "head": {"name": next(iter(network.kind.action.heads)), **linear("heads.heads.0.scores")},
         "values": arrays.encoded(),
     }
 
@@ -148,8 +164,8 @@ def _plain_network(policy: Policy) -> NetworkPolicy:
         why = "several heads, or one that is no choice among options"
     if why is not None or not isinstance(policy, NetworkPolicy):
         raise ExportFailed(
-            f"--page evaluates `ActorCritic` networks over vectors and planes with one choice, and this is {why}; "
-            "export ONNX with --to"
+            "--page and --to FILE.json take `ActorCritic` networks over vectors and planes with one choice, and this "
+            f"is {why}; export ONNX with --to FILE.onnx"
         )
     return policy
 

@@ -48,6 +48,7 @@ from ludus.games.catalog import list_games  # The games that can be named here.
 from ludus.games.isolation.isolated import isolate  # A game in processes of its own.
 from ludus.games.isolation.isolated import Isolated  # The game at an address, in processes of its own.
 from ludus.games.remote.source import Remote  # A game whose tables are on a game server.
+from ludus.games.remote.engine import Engine  # A game in an engine such as Godot, which Ludus starts.
 from ludus.games.remote.client import GameClient  # A connection to a game server.
 from ludus.games.remote.messages import MatchConfig  # The teams of a match on a game server.
 from ludus.games.remote.messages import Camp  # One team of a match on a game server.
@@ -126,6 +127,7 @@ __all__ = [
     "Computer",
     "ConnectFour",
     "DecodedReplay",
+    "Engine",
     "Entities",
     "Environment",
     "Episode",

@@ -362,7 +362,7 @@ class NewRun:
 
 
 def _texts(data: Any) -> Iterator[str]:
-    """All texts of plain values, keys of mappings included."""
+    """All texts of plain values, keys of mappings included; a command with its environment as a program."""
     waiting = [data]
     while waiting:
         value = waiting.pop()
@@ -370,6 +370,10 @@ def _texts(data: Any) -> Iterator[str]:
             yield value
         elif isinstance(value, dict):
             waiting += [*value, *value.values()]
+            if isinstance(command := value.get("command"), list):  # of an `Engine`
+                yield _COMMAND + shlex.join(map(str, command))
+                if isinstance(added := value.get("environment"), dict):  # PATH and the like name folders
+                    yield from (f"{text}/".replace(":", "/:") for text in map(str, added.values()))
         elif isinstance(value, list):
             waiting += value
 

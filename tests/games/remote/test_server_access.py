@@ -12,8 +12,9 @@ import pytest
 from game_servers import eventually, serving
 
 from ludus.games.remote import messages
-from ludus.games.remote.client import GameClient, ServerAccess, ServerLost
+from ludus.games.remote.client import GameClient, ServerAccess
 from ludus.games.remote.source import Remote
+from ludus.games.remote.tables import ServerLost
 from ludus.games.seat_rows import GameError
 
 TOKEN = "correct-horse-battery"

@@ -24,7 +24,7 @@ from ludus.data.specs import spec_to_json
 from ludus.games.catalog import resolve
 from ludus.games.game import GameBatch, allocate_actions
 from ludus.games.isolation.isolated import Isolated
-from ludus.games.remote import source as remote_source
+from ludus.games.remote import tables as remote_tables
 from ludus.games.remote.client import GameClient
 from ludus.games.remote.messages import (
     PROTOCOL,
@@ -105,7 +105,7 @@ def test_a_server_that_stays_away_is_waited_for_but_not_for_ever(monkeypatch: py
     begin(batch)
     assert time.monotonic() - began < 20.0
     all_lost(batch, "no game server answers")
-    monkeypatch.setattr(remote_source, "MOST_LOSSES", 2)
+    monkeypatch.setattr(remote_tables, "MOST_LOSSES", 2)
     begin(batch)
     with pytest.raises(GameError, match="lost 2 times without finishing"):
         begin(batch)
@@ -149,7 +149,7 @@ def test_what_the_game_raises_costs_the_tables_and_is_told() -> None:
 
 
 def test_a_game_that_crashes_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_source, "MOST_LOSSES", 4)
+    monkeypatch.setattr(remote_tables, "MOST_LOSSES", 4)
     trouble = Trouble(before_step=lambda: 1 // 0)  # type: ignore[arg-type,return-value]
     with serving(TroubledKuhn(trouble), name="kuhn") as server:
         batch = kuhn_at(server).tables(3)

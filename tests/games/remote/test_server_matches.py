@@ -18,9 +18,10 @@ from ludus.games.bots import RandomBot
 from ludus.games.catalog import resolve
 from ludus.games.game import Action, Turn, allocate_actions
 from ludus.games.lift import Lifted
-from ludus.games.remote.client import CampSeats, GameClient, ServerLost
+from ludus.games.remote.client import CampSeats, GameClient
 from ludus.games.remote.matches import ServerMatches
 from ludus.games.remote.messages import Camp, MatchConfig, MatchResult
+from ludus.games.remote.tables import ServerLost
 from ludus.games.seat_rows import GameError
 
 TWO_BOTS = MatchConfig(camps=(Camp(bot="random"), Camp(bot="random")), episodes=3, evaluation=True)

@@ -24,7 +24,7 @@ from troubled_games import Trouble, TroubledKuhn
 from ludus.games.catalog import resolve
 from ludus.games.game import allocate_actions
 from ludus.games.remote import shortcut
-from ludus.games.remote.client import GameClient, PlayStream, ServerAccess, ServerLost, ServerRefused, greet
+from ludus.games.remote.client import GameClient, PlayStream, ServerAccess
 from ludus.games.remote.messages import (
     PROTOCOL,
     SERVICE,
@@ -42,7 +42,7 @@ from ludus.games.remote.messages import (
 )
 from ludus.games.remote.served_tables import ServedTables
 from ludus.games.remote.shortcut import FrameSocket, Shortcuts, reach
-from ludus.games.remote.source import RemoteBatch
+from ludus.games.remote.tables import RemoteBatch, ServerLost, ServerRefused
 from ludus.system.arrays import WireError
 
 pytestmark = pytest.mark.skipif(not shortcut.SUPPORTED, reason="there is no such way on this system")
@@ -211,11 +211,11 @@ def test_it_admits_again_after_too_many_open_files(shortcuts: Shortcuts, monkeyp
 
 def test_those_who_are_not_admitted_play_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving("kuhn") as server:
-        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
+        stream, _ = ServerAccess(server=server).greet("kuhn", {}, 1)
         assert is_taken(stream)
         stream.close()
         monkeypatch.setattr(shortcut, "_is_ours", lambda connected: False)
-        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
+        stream, _ = ServerAccess(server=server).greet("kuhn", {}, 1)
         assert not is_taken(stream)
         stream.close()
         batch = RemoteBatch(ServerAccess(server=server), "kuhn", {}, resolve("kuhn").spec, 3)
@@ -230,7 +230,7 @@ def test_refusals_come_by_the_stream() -> None:
             (b"\xff", "no frame"),
             (bytes(5000), "larger than max"),
         ):
-            stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
+            stream, _ = ServerAccess(server=server).greet("kuhn", {}, 1)
             assert stream._shortcut is not None
             with pytest.raises(ServerRefused, match=said):
                 stream._ask_by_shortcut(stream._shortcut, wrong)
@@ -259,7 +259,7 @@ def test_what_a_game_raises_is_said_even_if_it_looks_like_a_lost_connection(monk
 
     monkeypatch.setattr(ServedTables, "answer", failing)
     with serving("kuhn") as server:
-        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
+        stream, _ = ServerAccess(server=server).greet("kuhn", {}, 1)
         with pytest.raises(ServerLost, match="ConnectionResetError: the game's own server is gone"):
             stream.ask(Reset(rows=0))
         stream.close()
@@ -276,7 +276,7 @@ def test_the_time_limit_is_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch)
             way._socket.sendall(bytes([byte]))
 
     with serving("kuhn") as server:
-        stream, _ = greet(ServerAccess(server=server, timeout_s=0.5), "kuhn", {}, 1)
+        stream, _ = ServerAccess(server=server, timeout_s=0.5).greet("kuhn", {}, 1)
         mine = stream._shortcut
         assert mine is not None
         theirs_only = FrameSocket.send
@@ -293,7 +293,7 @@ def test_the_time_limit_is_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_stream_that_was_closed_is_lost_not_broken() -> None:
     with serving("kuhn") as server:
-        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
+        stream, _ = ServerAccess(server=server).greet("kuhn", {}, 1)
         stream.close()
         with pytest.raises(ServerLost):
             stream.ask(Reset(rows=0))
@@ -316,7 +316,7 @@ def test_a_server_that_stops_during_a_step_says_so() -> None:
 
 def test_a_server_that_stops_ends_it() -> None:
     with serving("kuhn") as server:
-        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
+        stream, _ = ServerAccess(server=server).greet("kuhn", {}, 1)
         assert is_taken(stream)
     with pytest.raises(ServerLost, match=server):
         stream.ask(Reset(rows=0))
@@ -324,7 +324,7 @@ def test_a_server_that_stops_ends_it() -> None:
 
 def test_tables_are_closed_when_the_client_hangs_up() -> None:
     with serving("kuhn") as server, GameClient(server) as client:
-        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 2)
+        stream, _ = ServerAccess(server=server).greet("kuhn", {}, 2)
         assert client.describe().tables == 2
         assert stream._shortcut is not None
         stream._shortcut.hang_up()

@@ -18,11 +18,10 @@ from weakref import finalize
 import grpc
 import msgspec
 
-from ludus.data.specs import GameSpec, spec_from_json
 from ludus.games.game import Actions, TableView
 from ludus.games.remote import messages
 from ludus.games.remote.shortcut import FrameSocket, reach
-from ludus.games.seat_rows import GameError
+from ludus.games.remote.tables import ServerLost, ServerRefused, StreamEnded, read_frame, read_spec, require_welcome
 from ludus.system.arrays import Buffer, WireError
 from ludus.system.network import read_token_file
 
@@ -37,18 +36,6 @@ _REFUSALS = (
     grpc.StatusCode.UNIMPLEMENTED,
 )
 """The client is at fault, so trying again is of no use."""
-
-
-class ServerLost(Exception):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
-    """The server is gone, silent, or has ended the stream. The text says why."""
-
-
-class StreamEnded(ServerLost):
-    """The server has ended the stream in good order."""
-
-
-class ServerRefused(GameError):  # noqa: N818 - what has happened
-    """The server has rejected a request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +58,25 @@ class ServerAccess:
             raise ValueError(f"a game server is HOST:PORT, such as 127.0.0.1:23432, got {self.server!r}")
         if not 0 < self.timeout_s < math.inf:
             raise ValueError(f"timeout_s must be above 0 and finite, got {self.timeout_s}")
+
+    @property
+    def name(self) -> str:
+        return f"game server {self.server}"
+
+    @property
+    def patience_s(self) -> float:
+        return self.timeout_s
+
+    def greet(self, game: str, options: Mapping[str, Any], tables: int) -> tuple[PlayStream, messages.Welcome]:
+        """Open a stream of play. Raises `ServerRefused` or `ServerLost`."""
+        stream = PlayStream(self)
+        try:
+            welcome = require_welcome(self.name, stream, game, options, tables)
+            stream.switch(welcome.shortcut)
+        except BaseException:
+            stream.close()
+            raise
+        return stream, welcome
 
     def channel(self) -> grpc.Channel:
         options = [
@@ -145,13 +151,13 @@ class PlayStream:
             return self.listen()
         with self._watch:
             answer = self._ask_by_shortcut(self._shortcut, frame)
-        return _read(self._access, answer, messages.AnyAnswer)
+        return read_frame(self._access.name, answer, messages.AnyAnswer)
 
     def listen(self) -> tuple[messages.AnyAnswer, memoryview]:
         """The next message of the server."""
         with self._watch:
             answer = self._next()
-        return _read(self._access, answer, messages.AnyAnswer)
+        return read_frame(self._access.name, answer, messages.AnyAnswer)
 
     def switch(self, offered: messages.Shortcut | None) -> None:
         """Use the shortcut from now on, if it can be reached."""
@@ -212,45 +218,6 @@ class _Deadline:
                 for cancel in self.cancelling:
                     cancel()
                 return
-
-
-def _read(access: ServerAccess, frame: messages.Frame, kind: Any) -> tuple[Any, memoryview]:
-    try:
-        header, body = messages.unpack(frame)
-        return messages.read_header(header, kind), body
-    except WireError as error:
-        raise ServerLost(f"game server {access.server} answered nonsense: {error}") from error
-
-
-def greet(
-    access: ServerAccess, game: str, options: Mapping[str, Any], tables: int
-) -> tuple[PlayStream, messages.Welcome]:
-    """Open a stream of play. Raises `ServerRefused` or `ServerLost`."""
-    stream = PlayStream(access)
-    try:
-        answer, _ = stream.ask(
-            messages.Hello(protocol=messages.PROTOCOL, game=game, options=dict(options), tables=tables)
-        )
-        if not isinstance(answer, messages.Welcome) or answer.protocol != messages.PROTOCOL:
-            raise ServerRefused(f"game server {access.server} does not speak protocol {messages.PROTOCOL}")
-        stream.switch(answer.shortcut)
-    except BaseException:
-        stream.close()
-        raise
-    return stream, answer
-
-
-def read_spec(welcome: messages.Welcome, server: str) -> GameSpec:
-    """The spec that the server describes. Raises `GameError` if it is none."""
-    try:
-        spec = spec_from_json(welcome.spec)
-        for kind in spec.kinds:
-            for name, array in kind.observation.arrays.items():
-                if array.dtype.kind not in "biuf" or not array.dtype.isnative:
-                    raise ValueError(f"{name!r} holds {array.dtype}, which is no number")
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise GameError(f"game server {server} describes no game: {error}") from error
-    return spec
 
 
 _LONG_POLL_S = 20.0
@@ -324,7 +291,7 @@ class GameClient:
             )
         except grpc.RpcError as error:
             access.require_answer(error)
-        answer: _Answer = _read(access, frame, kind)[0]
+        answer: _Answer = read_frame(access.name, frame, kind)[0]
         return answer
 
 
@@ -343,7 +310,7 @@ class CampSeats:
             answer = self._expect(
                 messages.Welcome, self._stream.ask(messages.Join(protocol=messages.PROTOCOL, match=match, camp=camp))
             )[0]
-            self.spec = read_spec(answer, access.server)
+            self.spec = read_spec(answer, access.name)
             self.seats = self.spec.seats_of_team[camp]
             self._shared = messages.SharedView(self.spec, 1)
             self._chosen = messages.SharedActions(self.spec, 1)

@@ -132,7 +132,13 @@ class Picture(ServerAnswer, frozen=True, tag="picture"):
     width: int
 
 
-AnyAnswer = Welcome | View | ChosenActions | Picture
+class Problem(ServerAnswer, frozen=True, tag="error"):
+    """Only from an engine, which has no status of gRPC: why it gives no other answer."""
+
+    text: str
+
+
+AnyAnswer = Welcome | View | ChosenActions | Picture | Problem
 
 
 class Camp(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,14 +61,18 @@ class ProgramConfig:
         for name in self.files:
             if not (folder / name).exists():
                 raise FileNotFoundError(f"{str(folder / name)!r} does not exist, which the program needs")
-        program = self.command[0]
-        found = (
-            os.access(folder / program, os.X_OK)
-            if "/" in program
-            else shutil.which(program, path=self.environment.get("PATH"))
-        )
-        if not found:
-            raise FileNotFoundError(f"program {program!r} is not installed, or cannot be run")
+        require_program(self.command[0], self.folder, self.environment)
+
+
+def require_program(program: str, folder: str, environment: Mapping[str, str]) -> None:
+    """Raises FileNotFoundError if the program, which may be relative to the folder, cannot be run."""
+    found = (
+        os.access(Path(folder) / program, os.X_OK)
+        if "/" in program
+        else shutil.which(program, path=environment.get("PATH"))
+    )
+    if not found:
+        raise FileNotFoundError(f"program {program!r} is not installed, or cannot be run")
 
 
 class OutsideProgram:
