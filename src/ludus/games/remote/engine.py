@@ -124,9 +124,7 @@ class EngineStream:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             told = {ADDRESS_VARIABLE: f"127.0.0.1:{listener.getsockname()[1]}", KEY_VARIABLE: key.hex()}
             self._process = GuardedProcess(
-                engine.command,
-                stdout=PIPE,
-                environment={**os.environ, **engine.environment, **told},
+                engine.command, stdout=PIPE, environment={**os.environ, **engine.environment, **told}
             )
             show = partial(_show, engine.name, self._greeted)
             self._output = OutputReader(self._process.stdout, show, _LAST_LINES)
