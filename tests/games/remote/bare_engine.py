@@ -31,8 +31,9 @@ def requests(connection):
         (size,) = struct.unpack("<I", exactly(connection, 4))
         content = exactly(connection, size)
         if unframe(content)[0]["message"] == when:
-            fail(connection)
-        yield content
+            fail(connection)  # in place of the answer
+        else:
+            yield content
 
 
 def fail(connection):
