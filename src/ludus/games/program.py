@@ -51,8 +51,8 @@ class Program:
         self._log = OutputReader(self._process.stderr, self._show, _LAST_LINES)
 
     def ask(self, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """The answer to a message; raises `ProgramLost`, also if an earlier answer was never read: it would be taken for
-        this one."""
+        """The answer to a message; raises `ProgramLost`, also if an earlier answer was never read: it would be taken
+        for this one."""
         if self._asked:
             raise ProgramLost("was asked before it had answered: its game was interrupted, or another one shares it")
         self._asked = True

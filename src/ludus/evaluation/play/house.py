@@ -111,8 +111,8 @@ class Opponents:
         return {"player": found, "text": f"You {said} {name} (Elo {own}). Try {found} (Elo {others[found]})."}
 
     def seat(self, name: str) -> tuple[str, SeatedPlayer]:
-        """A player for one game, and what the ledger calls it. Raises ConfigError with the nearest name if there is none
-        such."""
+        """A player for one game, and what the ledger calls it. Raises ConfigError with the nearest name if there is
+        none such."""
         with self._lock:
             self._follow()
             own = self._experiment.with_own_bots()  # games go on side by side
