@@ -175,6 +175,14 @@ def test_what_a_disk_has_changed_is_measured_again(tmp_path: Path, ludus: Ludus)
     assert tried.run(tmp_path / "study", quiet=True).to_dict() == whole
 
 
+def test_a_full_disk_is_named(tmp_path: Path, ludus: Ludus) -> None:
+    (tmp_path / "study.yaml").write_text("{experiment: kuhn, seeds: 1, objective: nash_conv, settings: {budget: 500}}")
+    (tmp_path / "study" / "logs").mkdir(parents=True)
+    (tmp_path / "study" / "logs" / "as_it_is-seed0.log").symlink_to("/dev/full")
+    code, _, err = ludus("study", "study.yaml", "--into", "study")
+    assert (code, err) == (1, "error: study/logs/as_it_is-seed0.log: cannot write: No space left on device\n")
+
+
 def test_a_study_under_other_settings_does_not_show_old_results(tmp_path: Path) -> None:
     """Until they are measured again: a table never mixes results of different commands."""
     for number in range(2):

@@ -306,9 +306,11 @@ class StudyRunner:
             command = self._training(job.run, run_folder)
         else:
             command = self._measuring(run_folder)
-        with self._log(job.run).open("ab") as log, self._output(job.run).open("wb") as output:
-            log.write(f"$ ludus {' '.join(command)}\n".encode())
-            log.flush()
+        with self._log(job.run).open("ab", buffering=0) as log, self._output(job.run).open("wb") as output:
+            try:
+                log.write(f"$ ludus {' '.join(command)}\n".encode())
+            except OSError as error:
+                raise OSError(error.errno, f"cannot write: {error.strerror}", str(self._log(job.run))) from error
             job.process = ChildProcess(
                 [sys.executable, "-m", "ludus.cli.main", *command, *self._trust],
                 stdout=log if job.stage == "train" else output,
