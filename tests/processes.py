@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -39,3 +41,21 @@ def command_of(pid: int) -> str:
 def workers(pid: int, role: str) -> list[int]:
     """Worker processes of a controller, by their role."""
     return [child for child in descendants(pid) if f'"role":"{role}"' in command_of(child)]
+
+
+@contextmanager
+def ctrl_c(after_s: float) -> Iterator[None]:
+    """A person interrupts what the block waits for."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+            raise AssertionError("it has ended before it was interrupted")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

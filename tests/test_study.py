@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from command_line import LUDUS, SMALL, Ludus
@@ -19,6 +23,8 @@ import ludus as front
 from ludus.config import ConfigError
 from ludus.league.population import LogUniform
 from ludus.observe.study_results import StudyResults, aggregate, interquartile_mean, mean_curve
+from ludus.store.files import seal
+from ludus.store.run_folder import RunFolderError
 from ludus.study import Study
 
 QUICK = {name: value for name, value in SMALL.items() if name != "runtime"}
@@ -146,6 +152,81 @@ def test_failures_are_named_with_their_logs_and_tried_again(tmp_path: Path) -> N
     written = (tmp_path / "study" / "results" / "as_it_is-seed0.json").stat().st_mtime_ns
     tried.run(tmp_path / "study", quiet=True)  # nothing is left to do
     assert (tmp_path / "study" / "results" / "as_it_is-seed0.json").stat().st_mtime_ns == written
+
+
+def test_what_a_disk_has_changed_is_measured_again(tmp_path: Path, ludus: Ludus) -> None:
+    tried = study(experiment="kuhn", seeds=2, settings={**QUICK, "budget": 500}, objective="nash_conv", grid={})
+    whole = tried.run(tmp_path / "study", quiet=True).to_dict()
+    result, facts = tmp_path / "study/results/as_it_is-seed0.json", tmp_path / "study/study.json"
+    content, chance = result.read_bytes(), random.Random(5)
+    for _ in range(40):
+        damaged = bytearray(content)
+        damaged[chance.randrange(len(damaged) - 1)] ^= 1 << chance.randrange(8)
+        result.write_bytes(damaged)
+        shown = StudyResults(tmp_path / "study")
+        assert [*shown.settings[0].values] == [1], bytes(damaged)
+        assert "does not read: damaged" in shown.settings[0].failed[0]
+    assert tried.run(tmp_path / "study", quiet=True).to_dict() == whole
+    assert result.read_bytes() == content
+    described = facts.read_bytes()
+    facts.write_bytes(described.replace(b'"lower_is_better": true', b'"lower_is_better":false'))
+    code, _, err = ludus("study", "show", str(tmp_path / "study"))
+    assert (code, "study.json cannot be read: damaged: it does not have its digest" in err) == (1, True), err
+    assert tried.run(tmp_path / "study", quiet=True).to_dict() == whole
+
+
+def test_a_full_disk_is_named(tmp_path: Path, ludus: Ludus) -> None:
+    (tmp_path / "study.yaml").write_text("{experiment: kuhn, seeds: 1, objective: nash_conv, settings: {budget: 500}}")
+    (tmp_path / "study" / "logs").mkdir(parents=True)
+    (tmp_path / "study" / "logs" / "as_it_is-seed0.log").symlink_to("/dev/full")
+    code, _, err = ludus("study", "study.yaml", "--into", "study")
+    assert (code, err) == (1, "error: study/logs/as_it_is-seed0.log: cannot write: No space left on device\n")
+
+
+def test_a_study_under_other_settings_does_not_show_old_results(tmp_path: Path) -> None:
+    """Until they are measured again: a table never mixes results of different commands."""
+    for number in range(2):
+        tried = study(
+            experiment="kuhn", seeds=1, settings={**QUICK, "budget": 500 + number}, objective="nash_conv", grid={}
+        )
+        shown = tried.run(tmp_path / str(number), quiet=True)
+        assert shown.is_complete
+    shutil.copy(tmp_path / "0/results/as_it_is-seed0.json", tmp_path / "1/results/as_it_is-seed0.json")
+    assert not StudyResults(tmp_path / "1").is_complete
+
+
+def test_a_strange_study_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    run = {"name": "a", "setting": "x", "seed": 0, "settings": {}, "measured_by": []}
+    facts = {"format": 1, "objective": "score", "lower_is_better": False, "player": "main", "runs": [run]}
+
+    def written(**changed: Any) -> StudyResults:
+        (tmp_path / "study.json").write_bytes(msgspec.json.encode(seal({**facts, **changed})))
+        return StudyResults(tmp_path)
+
+    with pytest.raises(RunFolderError, match="names a run that is not in it"):
+        written(runs=[{**run, "name": "../a"}])
+    with pytest.raises(RunFolderError, match=r"study\.json cannot be read"):
+        written(runs=7)
+    (tmp_path / "results").mkdir()
+    strange: list[dict[str, Any]] = [
+        {"value": "x"},
+        {"value": 1.0, "values": [1]},
+        {"value": 1.0},
+        {"measured_by": None},
+        {"value": [1], "values": {}},
+    ]
+    for one in strange:
+        (tmp_path / "results/a.json").write_bytes(msgspec.json.encode(seal({"measured_by": [], **one})))
+        assert len(written().failures) == 1, one
+    (tmp_path / "results/a.json").unlink()
+    os.mkfifo(tmp_path / "results/a.json")
+    assert "not a regular file" in written().failures[0]
+    metrics = tmp_path / "runs/a/metrics"
+    metrics.mkdir(parents=True)
+    (metrics / "train.jsonl").write_text(
+        '{"decisions": [1], "x": 2}\n{"decisions": 1, "x": {}}\n{"decisions": 1, "x": 2}\n'
+    )
+    assert written().curves("x")["x"][0][1].tolist() == [2.0]
 
 
 FILE = f"""

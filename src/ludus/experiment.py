@@ -367,6 +367,11 @@ class Experiment:
         game = self.game if self.isolation is None else isolate(self.game, self.isolation)
         return group_seats(with_bots(game, self.bots), self.policies)
 
+    def with_own_bots(self) -> Experiment:
+        """The same experiment with bots from outside that nobody else uses: a program, and what a bot remembers of its
+        tables, serve one set of tables at a time."""
+        return replace(self) if self.bots else self
+
     @property
     def measured_game(self) -> GameSource:
         """The game in which players are measured outside of training: nobody is told which strategy to follow."""

@@ -33,8 +33,8 @@ from ludus.data.checks import require_in, require_one_of, unknown
 from ludus.games.outside_bots import named_address
 from ludus.league.population import SearchSpace
 from ludus.lookup import find_experiment
-from ludus.observe.study_results import StudyResults
-from ludus.store.files import atomic_write, make_folder, read_file
+from ludus.observe.study_results import StudyResults, read_result
+from ludus.store.files import StoreError, atomic_write, make_folder, seal
 from ludus.store.inspection import continues_exactly
 from ludus.store.run_control import run_lock
 from ludus.store.run_folder import RunFolder
@@ -198,13 +198,14 @@ class Study:
             "objective": self.objective,
             "lower_is_better": self.lower_is_better,
             "player": self.player,
-            "runs": msgspec.to_builtins(self.planned()),
             "study": encode(self),
         }
+        say: Callable[[str], None] = (lambda line: None) if quiet else partial(print, flush=True)
+        runner = StudyRunner(self, folder, bots, parallel or self._room(), say, trust=trust)
         with run_lock(folder / "lock"):
-            atomic_write(folder / "study.json", msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-            say: Callable[[str], None] = (lambda line: None) if quiet else partial(print, flush=True)
-            StudyRunner(self, folder, bots, parallel or self._room(), say, trust=trust).run()
+            content = msgspec.json.encode(seal({**document, "runs": runner.described()}))
+            atomic_write(folder / "study.json", msgspec.json.format(content, indent=2) + b"\n")
+            runner.run()
         return StudyResults(folder)
 
     @staticmethod
@@ -262,6 +263,10 @@ class StudyRunner:
         self._trust = ("--trust",) if trust else ()
         self._done = 0
 
+    def described(self) -> list[dict[str, Any]]:
+        """All runs, with the commands that their results come from."""
+        return [{**msgspec.to_builtins(run), "measured_by": self._stamp(run)} for run in self._study.planned()]
+
     def run(self) -> None:
         for left in (self._folder / "runs").glob(f"{_LEFT}*"):
             shutil.rmtree(left)
@@ -301,9 +306,11 @@ class StudyRunner:
             command = self._training(job.run, run_folder)
         else:
             command = self._measuring(run_folder)
-        with self._log(job.run).open("ab") as log, self._output(job.run).open("wb") as output:
-            log.write(f"$ ludus {' '.join(command)}\n".encode())
-            log.flush()
+        with self._log(job.run).open("ab", buffering=0) as log, self._output(job.run).open("wb") as output:
+            try:
+                log.write(f"$ ludus {' '.join(command)}\n".encode())
+            except OSError as error:
+                raise OSError(error.errno, f"cannot write: {error.strerror}", str(self._log(job.run))) from error
             job.process = ChildProcess(
                 [sys.executable, "-m", "ludus.cli.main", *command, *self._trust],
                 stdout=log if job.stage == "train" else output,
@@ -358,7 +365,7 @@ class StudyRunner:
         self._done += 1
         result = self._measured(job) if code == 0 else {"failed": self._failure(job, code)}
         document = {**result, "measured_by": self._stamp(job.run)}
-        atomic_write(self._result(job.run), msgspec.json.encode(document) + b"\n")
+        atomic_write(self._result(job.run), msgspec.json.encode(seal(document)) + b"\n")
         self._output(job.run).unlink(missing_ok=True)
         seconds = time.monotonic() - job.began
         value = result.get("value")
@@ -389,10 +396,11 @@ class StudyRunner:
     def _is_done(self, run: PlannedRun) -> bool:
         """It has a result of the same objective, and of the same settings."""
         try:
-            result = json.loads(read_file(self._result(run)))
-        except (FileNotFoundError, ValueError):
+            result = read_result(self._result(run), self._stamp(run))
+        except StoreError as error:
+            self._say(f"{run.name} is measured again: {error}")
             return False
-        return "value" in result and result.get("measured_by") == self._stamp(run)
+        return result is not None and result.value is not None
 
     def _stamp(self, run: PlannedRun) -> list[str]:
         """The commands that a result comes from."""

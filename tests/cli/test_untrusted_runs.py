@@ -39,6 +39,8 @@ EXECUTING = (
     "play RUN --terminal",
     "exploit RUN main",
     "compare RUN RUN",
+    "tournament RUN bot:random --into results.jsonl",
+    "export RUN main --to agent.onnx",
     "train --run RUN --resume",
     "train kuhn --run RUN --resume-or-start",
     "record RUN main random --out replays --episodes 2",
@@ -204,6 +206,25 @@ def test_a_run_without_code_of_its_own_needs_no_trust(ludus: Ludus, trained: Pat
     shutil.copytree(trained, tmp_path / "copy")
     code, _, err = ludus("eval", str(tmp_path / "copy"), "main", "random", "--episodes", "2")
     assert code == 0, err
+
+
+def test_a_study_executes_nothing_that_came_with_its_folder(ludus: Ludus, trained: Path, tmp_path: Path) -> None:
+    """Code may also lie beside its runs."""
+    (tmp_path / "study.yaml").write_text("{experiment: kuhn, seeds: 1, objective: nash_conv, settings: {budget: 500}}")
+    assert ludus("study", "study.yaml", "--into", "study", "--quiet")[0] == 0
+    run, mark = tmp_path / "study" / "runs" / "as_it_is-seed0", tmp_path / "mark"
+    (tmp_path / "study" / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    written = json.loads((run / "run.json").read_text())
+    written["experiment"]["game"] = {"type": f"{tmp_path}/study/evil.py:Game"}
+    (run / "run.json").write_text(json.dumps(written))
+    (tmp_path / "study" / "results" / "as_it_is-seed0.json").unlink()
+    for command in ("study show study", "study show study --plot curves.csv", f"league {run}", f"report {run}"):
+        assert (ludus(*command.split())[0], mark.exists()) == (0, False), command
+    code, out, _ = ludus("study", "study.yaml", "--into", "study")
+    assert (code, mark.exists()) == (1, False)
+    assert "lies inside a run folder: it would be executed" in out
+    assert ludus("study", "study.yaml", "--into", "study", "--trust")[0] == 1
+    assert mark.exists(), "it was asked to"
 
 
 # --- watch, as a command ---

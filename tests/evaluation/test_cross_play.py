@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -79,6 +80,28 @@ def test_a_tournament_goes_on_with_its_file(runs: tuple[Path, Path], tmp_path: P
     # Games of other chances are another tournament.
     ludus(*command, "--seed", "1", "--into", "whole.jsonl")
     assert len((tmp_path / "whole.jsonl").read_bytes().splitlines()) == 9
+
+
+def test_what_a_disk_has_changed_does_not_count(runs: tuple[Path, Path], tmp_path: Path, ludus: Ludus) -> None:
+    command = ("tournament", str(runs[0]), "bot:random", "-n", "32", "--most", "96", "--precision", "0.01", "--json")
+    whole = json.loads(ludus(*command, "--into", "whole.jsonl")[1])
+    content = (tmp_path / "whole.jsonl").read_bytes()
+    assert content.count(b"\n") == 3
+    chance = random.Random(7)
+    for _ in range(12):  # a bit of any match: it is played again, with the chances of its number
+        damaged = bytearray(content)
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        (tmp_path / "damaged.jsonl").write_bytes(damaged)
+        assert json.loads(ludus(*command, "--into", "damaged.jsonl")[1]) == whole
+        assert json.loads(ludus(*command, "--into", "damaged.jsonl")[1]) == whole
+    first, *others = content.splitlines(keepends=True)
+    (tmp_path / "damaged.jsonl").write_bytes(first.replace(b'"episodes":32', b'"episodes":64') + b"".join(others))
+    with_words = [word for word in command if word != "--json"]
+    _, _, err = ludus(*with_words, "--into", "damaged.jsonl")
+    assert "damaged.jsonl: damaged lines (1: 1) do not count; their matches are played again" in err
+    # Two commands that write the same file at the same time.
+    (tmp_path / "twice.jsonl").write_bytes(content + content)
+    assert json.loads(ludus(*command, "--into", "twice.jsonl")[1]) == whole
 
 
 def test_the_least_certain_pairs_play_on(runs: tuple[Path, Path]) -> None:

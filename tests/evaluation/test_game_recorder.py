@@ -216,6 +216,10 @@ def test_wrong_players_are_told(run: RunFolder) -> None:
         games.play(["main.1x", "random"])
     with pytest.raises(ValueError, match="2 players are needed, not 1"):
         games.play(["main.1"])
+    with pytest.raises(ConfigError, match="from 1 to 10,000"):  # it would never make its first move
+        games.play([f"main.1?search={10**12}", "random"])
+    with pytest.raises(ConfigError, match="from 1 to 10,000"):
+        games.play([f"main.1?search={'9' * 60_000}", "random"])
 
 
 def test_code_inside_of_the_run_folder_is_not_executed(run: RunFolder, tmp_path: Path) -> None:

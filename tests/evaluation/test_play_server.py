@@ -7,6 +7,8 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from played_runs import folded, opponents_of, small, trained
 
 from ludus.cli.play import _Records
 from ludus.evaluation.play import server as play_server
-from ludus.evaluation.play.house import NARROW_ELO, Opponents, PlayHost
+from ludus.evaluation.play.house import NARROW_ELO, Kept, Opponents, PersonsGame, PlayHost
 from ludus.evaluation.play.replays import replay_reader
 from ludus.evaluation.play.server import FILES, PlayPage
 from ludus.games.builtin.tic_tac_toe import TicTacToe
@@ -24,6 +26,7 @@ from ludus.league.summary import elo_of, summarise
 from ludus.observe.league_fold import read_league
 from ludus.observe.web.page_server import PageAccess, PageServer
 from ludus.recipes import connect_four
+from ludus.runtime.assemble import load_experiment
 from ludus.store.run_folder import RunFolder
 
 
@@ -162,6 +165,43 @@ def test_two_tabs_play_two_games(page: Page) -> None:
     assert told["view"]["stones"] == [-1] * 9
     _, told = page.ask("GET", f"/state?session={one['session']}")
     assert told["view"]["stones"].count(-1) == 7
+
+
+ECHO = """
+import json, sys, time
+hello = json.loads(sys.stdin.readline())
+print(json.dumps({"protocol": 1}), flush=True)
+moves = 0
+for line in sys.stdin:
+    request = json.loads(line)
+    time.sleep(0.2)
+    moves = 1 if request["rows"][0]["new"] else moves + 1
+    legal = request["rows"][0]["legal"]["move"]
+    print(json.dumps({"id": request["id"], "actions": [legal[-1] if moves == 1 else legal[0]]}), flush=True)
+"""
+"""It remembers how many moves it has made in its game."""
+
+
+def test_each_game_has_a_bot_of_its_own(finished_run: Path, tmp_path: Path) -> None:
+    """Two people play against the same program at the same time."""
+    (tmp_path / "echo.py").write_text(ECHO)
+    folder = RunFolder.open(finished_run)
+    experiment = replace(load_experiment(folder), bots={"echo": f"program:{tmp_path / 'echo.py'}"})
+    opponents = Opponents(experiment, folder, folded(folder), weights="average", greedy=False)
+    house = PlayHost(TicTacToe(), opponents, person="ann", keep=lambda *_: Kept(text=""))
+    games = [house.start("echo", 0) for _ in range(2)]
+
+    def play(game: PersonsGame) -> list[int]:
+        game.move(4)
+        game.move(7)
+        stones: list[int] = game.show()["view"]["stones"]
+        return stones
+
+    with ThreadPoolExecutor(2) as threads:
+        for stones in threads.map(play, games):
+            assert stones == [1, -1, -1, -1, 0, -1, -1, 0, 1]
+    for game in games:
+        game.close("the end")
 
 
 def test_a_new_game_ends_the_one_before_in_its_tab_only(page: Page) -> None:

@@ -54,7 +54,9 @@ def test_eval_measures_a_player_with_and_without_search(ludus: Ludus, run: str) 
 @pytest.mark.parametrize(
     ("player", "message"),
     [
-        ("main?search=none", "search must be a number of simulations from 1 on, got 'none'"),
+        ("main?search=none", "main: search must be a number of simulations from 1 to 10,000, got 'none'"),
+        ("main?search=0", "search must be a number of simulations from 1 to 10,000, got '0'"),
+        ("main?search=1000000000", "search must be a number of simulations from 1 to 10,000, got '1000000000'"),
         ("rules?search=8", "rules?search=8: rules is a bot; only a player with a network can search"),
         ("mian?search=8", "unknown player 'mian'; did you mean 'main'?"),
     ],

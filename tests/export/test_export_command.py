@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -279,6 +282,93 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path, agent_file: Path) -
     onnx.save(model, tmp_path / "newer.onnx")
     with pytest.raises(front_door.GameError, match="has format 99"):
         front_door.load_agent(tmp_path / "newer.onnx")
+
+
+Change = str | Callable[[dict[str, Any]], object]
+"""The text of a manifest, or what is changed in a good one."""
+
+
+def changed_manifest(agent_file: Path, path: Path, change: Change) -> Path:
+    import onnx
+
+    model = onnx.load(agent_file)
+    manifest = json.loads(model.metadata_props[0].value)
+    if not isinstance(change, str):
+        change(manifest)
+    onnx.helper.set_model_props(model, {"ludus": change if isinstance(change, str) else json.dumps(manifest)})
+    onnx.save(model, path)
+    return path
+
+
+def _renamed(manifest: dict[str, Any]) -> None:
+    manifest["policies"][0]["inputs"][0]["name"] = "observation.secret"
+
+
+def _huge(manifest: dict[str, Any]) -> None:
+    next(iter(manifest["played"]["kinds"][0]["observation"].values()))["size"] = 10**12
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("{", "its manifest does not read"),
+        ("7", "its manifest does not read"),
+        ("[" * 5000, "its manifest does not read"),
+        (lambda manifest: manifest.pop("player"), "its manifest does not read"),
+        (lambda manifest: manifest.update(policies=7), "its manifest does not read"),
+        (lambda manifest: manifest["policies"].append(7), "its manifest does not read"),
+        (lambda manifest: manifest.update(played=None), "its manifest does not read"),
+        (_renamed, "do not agree about"),
+        (_huge, "numbers in one row, at most"),
+    ],
+)
+def test_a_manifest_that_nobody_wrote_is_refused(agent_file: Path, tmp_path: Path, change: Change, said: str) -> None:
+    path = changed_manifest(agent_file, tmp_path / "agent.onnx", change)
+    with pytest.raises(front_door.GameError, match=said):
+        front_door.load_agent(path)
+
+
+def graph_of(path: Path, *nodes: Any, tensors: Sequence[Any] = ()) -> Path:
+    """A file with a network of these nodes, from `x` to `y`."""
+    import onnx
+
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xy"]
+    graph = onnx.helper.make_graph([*nodes], "hostile", ends[:1], ends[1:], [*tensors])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    onnx.helper.set_model_props(model, {"ludus": json.dumps({"format": 1})})
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("location", ["/etc/hostname", "../secret", "pipe", "/dev/zero"])
+def test_a_file_reads_no_other_files(tmp_path: Path, location: str) -> None:
+    """ONNX may keep weights in files beside it."""
+    import onnx
+
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "secret").write_bytes(bytes(16))
+    os.mkfifo(tmp_path / "folder" / "pipe")  # hangs whoever opens it
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[4])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    file = graph_of(
+        tmp_path / "folder" / "agent.onnx", onnx.helper.make_node("Add", ["x", "w"], ["y"]), tensors=[tensor]
+    )
+    with pytest.raises(front_door.GameError, match="cannot be run by onnxruntime"):
+        front_door.load_agent(file)
+
+
+def test_a_few_bytes_do_not_unpack_to_gigabytes(tmp_path: Path) -> None:
+    import onnx
+
+    size = onnx.numpy_helper.from_array(np.array([2**29], np.int64), "n")
+    made = onnx.helper.make_node("ConstantOfShape", ["n"], ["w"])
+    file = graph_of(tmp_path / "agent.onnx", made, onnx.helper.make_node("Add", ["x", "w"], ["y"]), tensors=[size])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(front_door.GameError, match="its manifest does not read"):
+        front_door.load_agent(file)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 200
 
 
 PLAY = """

@@ -33,14 +33,19 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+import ludus as front_door
 from ludus.data.replay import DatasetError, Packed, Replay, ReplayError, SeatPlayer, decode_replay, encode_replay
 from ludus.data.specs import spec_from_json, spec_to_json
+from ludus.evaluation.game_recorder import game_line
 from ludus.games.bots import Rows
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.outside_bots import _actions
 from ludus.games.program import Program, ProgramLost
 from ludus.games.remote import messages
+from ludus.games.seat_rows import GameError
+from ludus.observe.recorded_games import GameFolder, GameMove, GamePlayer, GameRecord, GameStep, encode_game
+from ludus.observe.study_results import read_result
 from ludus.observe.web.page_server import PageAccess, PageServer
 from ludus.replays.dataset import INDEX, map_column, read_index
 from ludus.replays.dataset_writer import write_dataset
@@ -48,7 +53,7 @@ from ludus.runtime.imported_models import BadCheckpoint, read_foreign
 from ludus.services import wire
 from ludus.services.endpoints import BadFrame
 from ludus.store.checkpoints import BadTensorFile, decode_tensors, encode_tensors
-from ludus.store.files import StoreError
+from ludus.store.files import StoreError, seal
 from ludus.store.ledger import Ledger, LedgerError
 from ludus.store.run_folder import RunFolder
 from ludus.system.arrays import WireError
@@ -231,6 +236,59 @@ def of_dataset(folder: Path) -> Target:
     return Target((file.read_bytes(),), read, (DatasetError,), share=0.5)
 
 
+def of_exported_agents(folder: Path) -> Target:
+    """The network and the manifest, and one decision of a file that loads."""
+    pytest.importorskip("onnx", reason="pip install -e '.[export]' adds onnx")
+    pytest.importorskip("onnxruntime", reason="pip install -e '.[export]' adds onnxruntime")
+    settings = {"budget": 1, "model.hidden": (4,), "evaluation.opponents": (), "evaluation.past": 0}
+    run = front_door.train("kuhn", run=folder / "run", runtime="serial", quiet=True, **settings)
+    file = folder / "agent.onnx"
+    run.load_agent("main").export(file)
+
+    def read(content: bytes) -> None:
+        file.write_bytes(content)
+        agent = front_door.load_agent(file)
+        seen = agent.spec.kinds[0].observation
+        agent.act({name: np.zeros(seen.arrays[name].shape) for name in seen.parts})
+
+    return Target((file.read_bytes(),), read, (GameError,), share=0.5)
+
+
+def of_recorded_games(folder: Path) -> Target:
+    """A game and the list of games."""
+    games = GameFolder(folder)
+    record = GameRecord(
+        game="kuhn", players=[GamePlayer(name="main.1"), GamePlayer(name="random")], teams=[0, 1], score=["1", "-1"],
+        points=[1.0, -1.0], outcome="main.1 wins", decisions=1, every=1, score_range=(-1.0, 1.0), real_time=False,
+        steps=[GameStep(view={"cards": [0, None]}, done=[GameMove(seat=0, name="bet", options=[("bet", 1.0)])])],
+    )  # fmt: skip
+    line = game_line(record, "000001", ["main.1", "random"], 0, 100, 7, 50)
+    games.add(games.open(), line, encode_game(record), most=5)
+
+    def read(content: bytes) -> None:
+        (games.path / "index.json").write_bytes(content)
+        games.open()
+        (games.path / "000002.json").write_bytes(content)
+        for find in (games.listed, lambda: games.read("000002")):
+            with suppress(StoreError):
+                find()
+
+    return Target((encode_game(record), (games.path / "index.json").read_bytes()), read, ())
+
+
+def of_sealed(folder: Path) -> Target:
+    """Results of a study, and lines of a tournament."""
+    result = seal({"value": 0.5, "values": {"random": 0.5}, "measured_by": ["train", "eval"]})
+
+    def read(content: bytes) -> None:
+        (folder / "result.json").write_bytes(content)
+        found = read_result(folder / "result.json", ["train", "eval"])
+        assert found is not None
+        assert found.value == 0.5, "damage is read as a result"
+
+    return Target((msgspec.json.encode(result),), read, (StoreError,))
+
+
 def of_replays(folder: Path) -> Target:
     return Target((a_replay(),), read_replay, (ReplayError,))
 
@@ -316,6 +374,7 @@ def of_bots(folder: Path) -> Target:
 FILES = {
     "safetensors": of_tensors, "checkpoints of others": of_foreign, "ledger file": of_ledger_file,
     "ledger rows": of_ledger_rows, "run.json": of_run_file, "dataset": of_dataset, "replays": of_replays,
+    "exported agents": of_exported_agents, "recorded games": of_recorded_games, "results with a digest": of_sealed,
 }  # fmt: skip
 MESSAGES = {
     "requests to a game server": of_game_requests, "answers of a game server": of_game_answers,

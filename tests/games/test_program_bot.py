@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import is_gone, wait_until
+from processes import ctrl_c, is_gone, wait_until
 
 from ludus.data.addresses import load_address
 from ludus.data.specs import spec_from_json
@@ -186,6 +186,26 @@ def test_a_lost_program_is_started_again(tmp_path: Path) -> None:
     step(tables, 0, 0)
     tables.reset(np.arange(2), np.arange(2).astype(np.uint64))
     assert act(bot, tables) == [0, 0]
+    assert not tables.lost
+    bot.close()
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    """Ctrl-C in a notebook, and then the loop goes on with the same bot."""
+    slow = (
+        LOOP
+        + """
+    time.sleep(1.0 if request["id"] == 2 else 0.0)
+    say({"id": request["id"], "actions": [row["legal"]["move"][-1] for row in request["rows"]]})
+"""
+    )
+    bot, tables = playing(written(tmp_path, slow))
+    assert act(bot, tables) == [8, 8]
+    with ctrl_c(0.3):
+        act(bot, tables)
+    assert lost(bot, tables).startswith("bot 'mine' was asked before it had answered")
+    tables.reset(np.arange(2), np.arange(2, dtype=np.uint64))
+    assert act(bot, tables) == [8, 8]
     assert not tables.lost
     bot.close()
 

@@ -124,3 +124,18 @@ def test_a_link_or_a_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.M
         folder.read("000001")
     with pytest.raises(StoreError, match="at most 100 are kept"):
         encode_game(RECORD)
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    """A folder that somebody has sent may lead anywhere."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letters.json").write_text("{}")
+    (tmp_path / "home" / "000007.json").write_text("{}")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "games").symlink_to(tmp_path / "home")
+    with pytest.raises(OSError, match="a link"):
+        GameFolder(tmp_path / "run").open()
+    (tmp_path / "run" / "games").unlink()
+    (tmp_path / "home").rename(tmp_path / "run" / "games")
+    assert GameFolder(tmp_path / "run").open() == GameList()
+    assert files(GameFolder(tmp_path / "run")) == ["letters.json"]

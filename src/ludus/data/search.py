@@ -8,6 +8,8 @@ from ludus.data.checks import require_in
 
 SEARCH_POLICY = "search_policy"  # column of trajectories: the improved policy of a decision that was searched
 _SEARCH = "?search="
+MOST_SIMULATIONS = 10_000
+"""That a name may ask for: viewers of a page choose names, and a decision cannot be broken off."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,9 +36,13 @@ def split_search(text: str) -> tuple[str, int | None]:
     name, mark, number = text.rpartition(_SEARCH)
     if not mark:
         return text, None
-    if not number.isdecimal() or not int(number):
-        raise ValueError(f"{text}: search must be a number of simulations from 1 on, got {number!r}")
-    return name, int(number)
+    simulations = int(number) if number.isdecimal() and len(number) < 10 else 0
+    if not 1 <= simulations <= MOST_SIMULATIONS:
+        shown = number if len(number) <= 20 else f"{number[:20]}..."
+        raise ValueError(
+            f"{name}: search must be a number of simulations from 1 to {MOST_SIMULATIONS:,}, got {shown!r}"
+        )
+    return name, simulations
 
 
 def with_search(name: str, simulations: int | None) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -35,6 +35,7 @@ from ludus.runtime.networks import with_each_model
 from ludus.runtime.rounds import FINISHED
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import NewRun, RunFolder
+from ludus.workers.exploitability import EXPLOIT_FOLDER
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 EXPLOITER = "exploiter"
@@ -98,10 +99,10 @@ def _without_teacher(algorithm: Algorithm) -> Algorithm:
 
 
 def create_folder(
-    run: RunFolder, experiment: Experiment, target: Target, command: list[str], start: ExploiterStart | None = None
+    root: Path, experiment: Experiment, target: Target, command: list[str], start: ExploiterStart | None = None
 ) -> RunFolder:
-    """`RUN/exploits/PLAYER-NNN`, with the target's models in its pool, and what the exploiter starts from."""
-    new = NewRun(None, _plain(target.name), root=run.path / "exploits")
+    """`ROOT/PLAYER-NNN`, with the target's models in its pool, and what the exploiter starts from."""
+    new = NewRun(None, _plain(target.name), root=root)
     with new.build() as path:
         folder = create_run(path, experiment, command)
         for member in target.members:
@@ -366,7 +367,9 @@ class Attempt:
         seeds: int,
         episodes: int,
         start: ExploiterStart | None = None,
+        root: Path | None = None,
     ) -> None:
+        """`root`: where the folders of the exploiters are made; None: `RUN/exploits`."""
         self.budget = experiment.budget
         self.seeds = tuple((experiment.seed + 1 + index) % 2**63 for index in range(seeds))
         self.curve_episodes = max(LEAST_CURVE_EPISODES, episodes // 4)
@@ -375,6 +378,7 @@ class Attempt:
         """Decisions of the exploiter that was stopped, and its win rate in recent training, if it has any."""
         self._run, self._experiment, self._target = run, experiment, target
         self._episodes, self._start = episodes, start
+        self._root = run.path / EXPLOIT_FOLDER if root is None else root
         self._folders: list[RunFolder] = []
         """Folders of all exploiters, also of those that could not start."""
         self._trained: dict[int, tuple[Experiment, RunFolder, League]] = {}
@@ -390,7 +394,7 @@ class Attempt:
         because the target or the game may call services that run with it."""
         for number, seed in enumerate(self.seeds):
             experiment = exploiter_experiment(self._experiment, self._target, seed=seed, start=self._start)
-            folder = create_folder(self._run, experiment, self._target, command, self._start)
+            folder = create_folder(self._root, experiment, self._target, command, self._start)
             self._folders.append(folder)
             with starting(experiment, folder) as training:
                 self._trained[seed] = (experiment, folder, training.league)
@@ -440,11 +444,6 @@ class Attempt:
         """Folders of the exploiters, below the run's."""
         folders = (folder.path.relative_to(self._run.path) for folder in self._folders)
         return tuple(path.as_posix() for path in folders)
-
-    def discard(self) -> None:
-        """Remove the folders of the exploiters."""
-        for folder in self._folders:
-            shutil.rmtree(folder.path, ignore_errors=True)
 
     def _recent(self, league: League) -> float | None:
         payoff = league.payoffs.view("training")

@@ -17,15 +17,18 @@ from ludus.config import ConfigError
 from ludus.data.records import Match, Result, Side
 from ludus.evaluation.entrants import Field
 from ludus.evaluation.tournament import Tournament
+from ludus.league.matches import check_result
 from ludus.league.measures import LeagueMeasures, measure
 from ludus.league.payoff import Floats, Payoff, PayoffRules
 from ludus.league.players import with_weights
 from ludus.league.ratings import Rating, fit_elo
 from ludus.observe.terminal import add_numbers, as_text, new_table
-from ludus.store.run_folder import MetricsFile, read_metrics
+from ludus.store.files import StoreError, read_file, seal, unseal
+from ludus.store.run_folder import MetricsFile
 
 MOST_IN_MATRIX = 12
 """Players in the printed matrix; JSON and HTML have all."""
+MOST_NAMED = 5
 
 
 def line_ups_of(a: str, b: str, teams: int) -> list[tuple[str, ...]]:
@@ -35,13 +38,20 @@ def line_ups_of(a: str, b: str, teams: int) -> list[tuple[str, ...]]:
     return [(one, *(other,) * (teams - 1)) for one, other in pairs]
 
 
-def payoff_of(played: Sequence[tuple[tuple[str, ...], Result]]) -> Payoff:
+_Played = tuple[tuple[str, ...], Result]
+"""A line-up and its result."""
+
+
+def payoff_of(played: Sequence[_Played]) -> Payoff:
     """The payoff of line-ups and their results; all games count the same."""
     payoff = Payoff(PayoffRules(decay=1.0, min_games=0.0))
     for number, (players, result) in enumerate(played):
-        sides = tuple(Side(players=(player,)) for player in players)
-        payoff.record(Match(number, "evaluation", sides, 1, result.episodes), result)
+        payoff.record(_as_match(number, players, result), result)
     return payoff
+
+
+def _as_match(number: int, players: Sequence[str], result: Result) -> Match:
+    return Match(number, "evaluation", tuple(Side(players=(one,)) for one in players), 1, result.episodes)
 
 
 class CrossPlay:
@@ -69,8 +79,8 @@ class CrossPlay:
         self._names = [one.name for one in field.entrants]
         self._digests = {one.name: one.digest for one in field.entrants}
         self._setup = {"game": field.game_digest, "tables": tables, "seed": seed, "greedy": greedy}
-        self._played: dict[tuple[str, str], list[tuple[tuple[str, ...], Result]]] = {}
-        """By pair of names, in the order of the players."""
+        self._played: dict[tuple[str, str], dict[int, list[_Played]]] = {}
+        """By pair of names, in the order of the players, and by number of the match."""
         self._file = into
         if into is not None and into.exists():
             self._take_up(into)
@@ -92,16 +102,20 @@ class CrossPlay:
 
     @property
     def table(self) -> CrossPlayTable:
-        return CrossPlayTable(self._field, payoff_of([one for played in self._played.values() for one in played]))
+        return CrossPlayTable(self._field, payoff_of([one for pair in self._played for one in self._of(pair)]))
+
+    def _of(self, pair: tuple[str, str]) -> list[_Played]:
+        matches = self._played.get(pair, {})
+        return [one for number in sorted(matches) for one in matches[number]]
 
     def _is_enough(self, most: int | None) -> bool:
         return most is not None and sum(map(self._games, self._played)) >= most
 
     def _games(self, pair: tuple[str, str]) -> int:
-        return sum(result.episodes for _, result in self._played.get(pair, ()))
+        return sum(result.episodes for _, result in self._of(pair))
 
     def _half_width(self, pair: tuple[str, str]) -> float:
-        low, high = payoff_of(self._played.get(pair, ())).win_rate_interval(*pair)
+        low, high = payoff_of(self._of(pair)).win_rate_interval(*pair)
         return (high - low) / 2
 
     def _play(self, pair: tuple[str, str]) -> None:
@@ -109,8 +123,8 @@ class CrossPlay:
         matches, and a kill between them, change nothing."""
         spec = self._field.game.spec
         wanted = line_ups_of(*pair, spec.num_teams)
-        played = self._played.setdefault(pair, [])
-        number = len(played) // len(wanted)
+        played = self._played.setdefault(pair, {})
+        number = next(number for number in itertools.count() if number not in played)
         words = repr((self._seed, number, *(self._digests[name] for name in pair)))
         results = Tournament(
             self._field.game,
@@ -121,9 +135,9 @@ class CrossPlay:
             seed=int.from_bytes(hashlib.sha256(words.encode()).digest()[:7]),
         ).run()
         found = [(line_up, results[place]) for place, line_up in enumerate(wanted)]
-        self._keep(found)
-        played += found
-        payoff = payoff_of(played)
+        self._keep(number, found)
+        played[number] = found
+        payoff = payoff_of(self._of(pair))
         low, high = payoff.win_rate_interval(*pair)
         self._tell(
             f"{pair[0]} against {pair[1]}: {payoff.win_rate(*pair):.1%} ({100 * low:.1f} to {100 * high:.1f}) of "
@@ -132,48 +146,72 @@ class CrossPlay:
 
     # --- the file of results ---
 
-    def _keep(self, found: Sequence[tuple[tuple[str, ...], Result]]) -> None:
+    def _keep(self, number: int, found: Sequence[_Played]) -> None:
         """All line-ups of a match are one line: half a match would not be repeated."""
         if self._file is None:
             return
-        row = {
-            **self._setup,
-            "match": [
-                {
-                    "players": line_up,
-                    "digests": [self._digests[name] for name in line_up],
-                    "result": msgspec.to_builtins(result),
-                }
-                for line_up, result in found
-            ],
-        }
+        match = [
+            {
+                "players": line_up,
+                "digests": [self._digests[name] for name in line_up],
+                "result": msgspec.to_builtins(result),
+            }
+            for line_up, result in found
+        ]
         with MetricsFile(self._file) as file:
-            file.append(row)
+            file.append(seal({**self._setup, "number": number, "match": match}))
 
     def _take_up(self, path: Path) -> None:
         """Read the matches of these players in this game. A player under the same name with other weights is another
         one: its old games do not count."""
-        names = {digest: name for name, digest in self._digests.items()}
-        others = 0
-        for row in read_metrics(path)[0]:
-            if {name: row.get(name) for name in self._setup} != self._setup:
-                others += 1
+        others, damaged = 0, []
+        for place, content in enumerate(read_file(path).split(b"\n"), 1):
+            if not content.strip():
                 continue
-            match = [
-                (tuple(names.get(digest, "") for digest in one["digests"]), msgspec.convert(one["result"], Result))
-                for one in row["match"]
-            ]
-            first = match[0][0]
-            if "" in first:
-                continue
-            pair = first[0], first[1]
-            if self._names.index(pair[0]) > self._names.index(pair[1]):
-                pair = pair[1], pair[0]
-            self._played.setdefault(pair, []).extend(match)
+            try:
+                row = unseal(content)
+                if {name: row.get(name) for name in self._setup} != self._setup:
+                    others += 1
+                else:
+                    self._take(msgspec.convert(row, _Line))
+            except (StoreError, msgspec.ValidationError, ValueError):
+                damaged.append(place)
+        if damaged:
+            lines = ", ".join(map(str, damaged[:MOST_NAMED]))
+            self._tell(f"{path}: damaged lines ({len(damaged)}: {lines}) do not count; their matches are played again")
         if others:
             self._tell(f"{path}: {others} matches of another game, seed, --tables or --greedy do not count here")
         if self._played:
             self._tell(f"{path}: {sum(map(self._games, self._played)):,} games are played already")
+
+    def _take(self, line: _Line) -> None:
+        """Raises ValueError for what cannot be a match of this tournament."""
+        names = {digest: name for name, digest in self._digests.items()}
+        match = [(tuple(names.get(one, "") for one in entry.digests), entry.result) for entry in line.match]
+        teams = self._field.game.spec.num_teams
+        a, b = [*dict.fromkeys(match[0][0]), ""][:2] if match else ("", "")
+        if not a or not b:
+            return  # of players that are not here
+        if [line_up for line_up, _ in match] != line_ups_of(a, b, teams):
+            raise ValueError("its line-ups are not those of two players")
+        for line_up, result in match:
+            check_result(_as_match(0, line_up, result), result)
+        if self._names.index(a) > self._names.index(b):
+            a, b = b, a
+        # Two commands that write the same file play the same match: it counts once.
+        self._played.setdefault((a, b), {}).setdefault(line.number, match)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    digests: list[str]
+    result: Result
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A match in the file of results."""
+
+    number: int
+    match: list[_Entry]
 
 
 class CrossPlayTable:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -51,10 +52,10 @@ from ludus.runtime.settings import effective
 from ludus.runtime.start import require_cluster_for, require_ray_for, require_room, training_of
 from ludus.services.resources import NotEnough
 from ludus.store.downloads import DownloadError
-from ludus.store.files import StoreError
+from ludus.store.files import StoreError, make_folder, new_stage, remove_stages
 from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.evaluator import evaluation_row, keep_rows
-from ludus.workers.exploitability import EXPLOITS
+from ludus.workers.exploitability import EXPLOIT_FOLDER, EXPLOITS
 from ludus.workers.player_cache import FixedPlayers, played_weights
 
 Weights = Literal["average", "live"]
@@ -278,12 +279,14 @@ def exploit(
     require_room(trained_with, address)
     require_devices(trained_with)
     begun_with = None if start is None else _find_start(start, trained_with)
-    attempt = Attempt(folder, trained_with, target, seeds=seeds, episodes=games, start=begun_with)
     tell(
         f"training {seeds} exploiter{'s' * (seeds > 1)} {f'from {start}' if start else 'with fresh weights'} on "
         f"{trained_with.budget:,} decisions{' each' * (seeds > 1)} (--budget N)"
     )
-    trained = _train(attempt, command or sys.argv, partial(_training, address=address), watching, tell, keep=keep)
+    with _place(folder, keep=keep) as root:
+        attempt = Attempt(folder, trained_with, target, seeds=seeds, episodes=games, start=begun_with, root=root)
+        trained = _train(attempt, command or sys.argv, partial(_training, address=address), watching, tell)
+    trained = trained if keep else msgspec.structs.replace(trained, runs=())
     return _keep(folder, msgspec.structs.replace(record, method="best response", trained=trained))
 
 
@@ -300,20 +303,29 @@ def _exactly(experiment: Experiment, target: Target, tell: Tell, *, required: bo
         return None
 
 
-def _train(
-    attempt: Attempt, command: list[str], starting: Starting, watching: Watching, tell: Tell, *, keep: bool
-) -> TrainedMeasure:
-    """Train and measure exploiters; without `keep`, their folders are gone afterwards. Raises `ExploitStopped`."""
+@contextmanager
+def _place(folder: RunFolder, *, keep: bool) -> Iterator[Path]:
+    """The folder for the runs of exploiters. Those that are not kept are gone after the block; after a kill, with the
+    next block."""
+    root = folder.path / EXPLOIT_FOLDER
+    if keep:
+        yield root
+        return
+    make_folder(root)
+    remove_stages(root)
+    with new_stage(root) as stage:
+        yield stage
+
+
+def _train(attempt: Attempt, command: list[str], starting: Starting, watching: Watching, tell: Tell) -> TrainedMeasure:
+    """Train and measure exploiters. Raises `ExploitStopped`."""
     try:
         trained = attempt.run(command, starting, watching, tell)
     except KeyboardInterrupt:
         trained = None
-    finally:
-        if not keep:
-            attempt.discard()
     if trained is None:
         raise ExploitStopped(attempt)
-    return trained if keep else msgspec.structs.replace(trained, runs=())
+    return trained
 
 
 @contextmanager

@@ -7,6 +7,7 @@ A player has one file for each kind of seat. Every file holds the manifest of al
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,6 +26,12 @@ FORMAT = 1
 UNIFORMS = "uniforms"
 GREEDY = -1.0
 """A uniform number that takes the most probable option."""
+MOST_IN_ROW = 2**24
+"""Numbers of one array of one row. A manifest may claim any."""
+_MOST_FOLDED_BYTES = 2**26
+"""Of one constant that onnxruntime computes when it loads a file. A few bytes can describe gigabytes."""
+_STRANGE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+"""Errors of a manifest that nobody has exported."""
 
 
 class ExportedFileError(GameError):
@@ -40,6 +47,9 @@ class ExportedPolicy:
         self._session = session
         self._inputs = [str(array["name"]) for array in facts["inputs"]]
         self._outputs = [str(array["name"]) for array in facts["outputs"]]
+        for told, real in ((self._inputs, session.get_inputs()), (self._outputs, session.get_outputs())):
+            if strange := {*told} ^ {one.name for one in real}:
+                raise ValueError(f"the network and the manifest do not agree about {min(strange)!r}")
         self.num_draws = len(facts["draws"])
         """Uniform numbers that one row needs."""
         self.state_arrays: dict[str, ArraySpec] = {
@@ -47,6 +57,14 @@ class ExportedPolicy:
             for array in facts["inputs"]
             if array["name"].startswith("memory.")
         }
+
+    def require_small_rows(self) -> None:
+        """Raises ValueError if what the manifest describes would take the memory of this machine."""
+        kind = self.kind
+        for arrays in (kind.observation.arrays, kind.legal_arrays, kind.action.arrays, self.state_arrays):
+            for name, one in arrays.items():
+                if math.prod(one.shape) > MOST_IN_ROW:
+                    raise ValueError(f"{name!r} has {list(one.shape)} numbers in one row, at most {MOST_IN_ROW:,} fit")
 
     def run(
         self,
@@ -60,7 +78,11 @@ class ExportedPolicy:
         """The outputs of the file by name, all of them or those that are `wanted`."""
         names = self._outputs if wanted is None else list(wanted)
         feeds = self.feeds(observation, legal, state, uniforms)
-        return dict(zip(names, self._session.run(names, feeds), strict=True))
+        try:
+            found = self._session.run(names, feeds)
+        except Exception as error:  # onnxruntime has a class of its own for each kind of failure
+            raise ExportedFileError(f"an exported agent failed to decide: {error}") from error
+        return dict(zip(names, found, strict=True))
 
     def feeds(
         self, observation: Mapping[str, Array], legal: Mapping[str, Array], state: Mapping[str, Array], uniforms: Array
@@ -92,11 +114,11 @@ class ExportedPlayer:
         self.path = Path(fspath(path))
         session = open_session(self.path)
         self.manifest = read_manifest(session, self.path)
-        self.player: str = self.manifest["player"]
-        self.weights: str | None = self.manifest["weights"]
-        self.model: str = self.manifest["model"]
         self.greedy = greedy
         try:
+            self.player: str = self.manifest["player"]
+            self.weights: str | None = self.manifest["weights"]
+            self.model: str = self.manifest["model"]
             self.spec: GameSpec = spec_from_json(self.manifest["game"])
             # A player whose seats do not share a policy has a kind of seat for each policy.
             self.played: GameSpec = spec_from_json(self.manifest["played"])
@@ -110,7 +132,9 @@ class ExportedPlayer:
             self.policies = tuple(
                 ExportedPolicy(*one) for one in zip(sessions, described, self.played.kinds, strict=True)
             )
-        except (ValueError, TypeError, LookupError) as error:
+            for policy in self.policies:
+                policy.require_small_rows()
+        except _STRANGE as error:
             raise ExportedFileError(f"{self.path}: its manifest does not read: {error!r}") from error
 
     def state_arrays(self, kind: int) -> Mapping[str, ArraySpec]:
@@ -155,7 +179,10 @@ def read_manifest(session: Any, path: Path) -> dict[str, Any]:
     found = session.get_modelmeta().custom_metadata_map.get(MANIFEST_KEY)
     if found is None:
         raise ExportedFileError(f"{path} is ONNX, but not of `ludus export`: it has no manifest")
-    manifest: dict[str, Any] = json.loads(found)
+    try:
+        manifest: dict[str, Any] = dict(json.loads(found))
+    except _STRANGE as error:
+        raise ExportedFileError(f"{path}: its manifest does not read: {error!r}") from error
     if manifest.get("format") != FORMAT:
         raise ExportedFileError(
             f"{path} has format {manifest.get('format')!r}, and this version of Ludus reads format {FORMAT}"
@@ -173,7 +200,8 @@ def open_session(path: Path) -> Any:
         raise ExportedFileError(f"there is no file {path}")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # errors alone
+    options.log_severity_level = 4  # errors are raised
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MOST_FOLDED_BYTES))
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class of its own for each kind of damage

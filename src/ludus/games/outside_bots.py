@@ -235,6 +235,8 @@ class ExportedBot:
                 assert isinstance(game, CountedTables)
                 for row, (table, seat) in enumerate(places):
                     self._memory[table, seat] = int(game.episodes[table]), take(after, row)
+        if (wrong := first_illegal(rows, actions)) is not None:  # the file may be anybody's
+            raise GameError(f"bot {self.name!r} chose an action that is not legal: {wrong[1]}")
         return actions
 
     def _remembered(self, game: GameBatch, policy: int, places: Sequence[tuple[int, int]]) -> Tree:

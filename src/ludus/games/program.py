@@ -47,11 +47,15 @@ class Program:
         for pipe in (self._to, self._from):
             os.set_blocking(pipe, False)
         self._read = bytearray()
-        self._closed = False
+        self._asked = self._closed = False
         self._log = OutputReader(self._process.stderr, self._show, _LAST_LINES)
 
     def ask(self, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """The answer to a message; raises `ProgramLost`."""
+        """The answer to a message; raises `ProgramLost`, also if an earlier answer was never read: it would be taken
+        for this one."""
+        if self._asked:
+            raise ProgramLost("was asked before it had answered: its game was interrupted, or another one shares it")
+        self._asked = True
         deadline = time.monotonic() + limit_s
         waiting = memoryview(msgspec.json.encode(message) + b"\n")
         while (end := self._read.find(b"\n")) < 0 or len(waiting):
@@ -74,6 +78,7 @@ class Program:
                     raise ProgramLost(f"writes a line longer than {_LONGEST_LINE:,} bytes")
         line = bytes(self._read[:end])
         del self._read[: end + 1]
+        self._asked = False
         return self._parse(line)
 
     def close(self) -> None:

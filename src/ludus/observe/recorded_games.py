@@ -3,6 +3,7 @@ all that a page draws as plain values, so that looking at one executes nothing o
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,8 +131,10 @@ class GameFolder:
     # --- writing ---
 
     def open(self) -> GameList:
-        """For the process that writes: the list, and a folder without files that it does not name, as a kill or a
-        damaged list leaves them behind."""
+        """For the process that writes: the list, and a folder without games that it does not name, as a kill or a
+        damaged list leaves them behind. Raises OSError if the folder is a link: it removes no games elsewhere."""
+        if self.path.is_symlink():
+            raise OSError(errno.ELOOP, "a link; games are recorded in the run folder itself", str(self.path))
         make_folder(self.path)
         try:
             kept = self.listed()
@@ -141,7 +144,7 @@ class GameFolder:
         games = [one for one in named if (self.path / f"{one.name}.json").is_file()]
         names = {one.name for one in games}
         for path in self.path.glob("*.json"):
-            if path.name != INDEX and path.stem not in names:
+            if _NAME.fullmatch(path.stem) and path.stem not in names:
                 path.unlink(missing_ok=True)
         return GameList(games=games)
 

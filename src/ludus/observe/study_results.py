@@ -19,7 +19,7 @@ from ludus.data.checks import did_you_mean
 from ludus.observe.export import Table as CSVTable, as_csv, drawn_bands
 from ludus.observe.report import write_tables_page
 from ludus.observe.terminal import add_numbers, as_text, new_table
-from ludus.store.files import UNREADABLE, atomic_write, read_file
+from ludus.store.files import StoreError, atomic_write, read_file, unseal
 from ludus.store.run_folder import RunFolderError, read_metrics
 
 Floats = NDArray[np.float64]
@@ -71,6 +71,7 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
     setting: str
     seed: int
     settings: dict[str, Any]
+    measured_by: list[str]
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +82,28 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     lower_is_better: bool
     player: str
     runs: list[_Run]
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of one run's result."""
+
+    measured_by: list[str]
+    """The commands that it comes from."""
+    value: float | None = None
+    values: dict[str, float] = {}
+    """What `value` is the mean of, by opponent."""
+    failed: str = ""
+
+
+def read_result(path: Path, measured_by: list[str]) -> RunResult | None:
+    """The result that these commands gave; None if there is none. Raises StoreError if it is damaged."""
+    try:
+        result = msgspec.convert(unseal(read_file(path)), RunResult)
+    except FileNotFoundError:
+        return None
+    except (StoreError, msgspec.ValidationError, OSError) as error:
+        raise StoreError(f"its result {path} does not read: {error}") from error
+    return result if result.measured_by == measured_by else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,11 +128,15 @@ class StudyResults:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            self._facts = msgspec.json.decode(read_file(self.path / "study.json"), type=_Facts)
+            self._facts = msgspec.convert(unseal(read_file(self.path / "study.json")), _Facts)
         except FileNotFoundError:
             raise RunFolderError(f"{self.path} is not a study, it has no study.json") from None
-        except UNREADABLE as error:
-            raise RunFolderError(f"{self.path / 'study.json'} is damaged: {error}") from error
+        except (StoreError, msgspec.ValidationError) as error:
+            raise RunFolderError(
+                f"{self.path / 'study.json'} cannot be read: {error}; the command that trains the study writes it again"
+            ) from error
+        if outside := [run.name for run in self._facts.runs if Path(run.name).name != run.name]:
+            raise RunFolderError(f"{self.path / 'study.json'} names a run that is not in it: {outside[0]!r}")
         self.objective = self._facts.objective
         by_setting: dict[str, list[_Run]] = {}
         for run in self._facts.runs:
@@ -180,7 +207,8 @@ class StudyResults:
             path = self.path / "runs" / run.name / "metrics" / "train.jsonl"
             rows = read_metrics(path)[0] if path.exists() else []
             known |= {key: None for row in rows for key in row}
-            points = [(row["decisions"], row[name]) for row in rows if row.get(name) is not None and "decisions" in row]
+            both = ((row.get("decisions"), row.get(name)) for row in rows)
+            points = [one for one in both if all(isinstance(value, int | float) for value in one)]
             if points:
                 steps, values = np.array(points, np.float64).T
                 found.setdefault(run.setting, {})[run.seed] = _after_resumes(steps, values)
@@ -212,12 +240,19 @@ class StudyResults:
         tasks: list[list[float]] = []
         failed: dict[int, str] = {}
         for run in runs:
-            result = self._result(run)
-            if "value" in result:
-                values[run.seed] = result["value"]
-                tasks.append([*result["values"].values()])
-            elif "failed" in result:
-                failed[run.seed] = result["failed"]
+            try:
+                result = read_result(self.path / "results" / f"{run.name}.json", run.measured_by)
+            except StoreError as error:
+                failed[run.seed] = str(error)
+                continue
+            if result is not None and result.value is not None:
+                if not result.values or (tasks and len(result.values) != len(tasks[0])):
+                    failed[run.seed] = "its result is not of the same opponents as those of other seeds"
+                    continue
+                values[run.seed] = result.value
+                tasks.append([*result.values.values()])
+            elif result is not None:
+                failed[run.seed] = result.failed
         scores = np.array(tasks, np.float64)
         return SettingResult(
             setting=runs[0].setting,
@@ -228,14 +263,6 @@ class StudyResults:
             mean=aggregate(scores, _mean) if tasks else None,
             iqm=aggregate(scores, interquartile_mean) if tasks else None,
         )
-
-    def _result(self, run: _Run) -> dict[str, Any]:
-        try:
-            return msgspec.json.decode(read_file(self.path / "results" / f"{run.name}.json"), type=dict[str, Any])
-        except FileNotFoundError:
-            return {}
-        except UNREADABLE as error:
-            return {"failed": f"its result does not read: {error}"}
 
 
 def mean_curve(runs: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Floats, Floats]:

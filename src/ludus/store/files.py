@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
 import stat
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import msgspec
@@ -75,6 +76,26 @@ def read_file(path: Path) -> bytes:
     """The content of a regular file."""
     with open_file(path) as file:
         return file.read()
+
+
+def seal(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values with a digest of them, so that a reader notices a bit that has changed on the disk."""
+    return {**document, "digest": _digest(document)}
+
+
+def unseal(content: bytes) -> dict[str, Any]:
+    """A sealed document from its JSON, without the digest. Raises StoreError if it is not as it was written."""
+    try:
+        document = msgspec.json.decode(content, type=dict[str, Any])
+    except UNREADABLE as error:
+        raise StoreError(f"damaged: {error}") from error
+    if document.pop("digest", None) != _digest(document):
+        raise StoreError("damaged: it does not have its digest")
+    return document
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()[:16]
 
 
 def make_folder(folder: Path) -> None:

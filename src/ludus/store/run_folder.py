@@ -431,12 +431,15 @@ def _possible_paths(part: str, *, is_address: bool) -> Iterator[str]:
 
 
 def _lies_in_run(path: Path, run: Path) -> bool:
-    """Whether a path, or what it is a link to, lies in this run folder or in another one, or leads to this one."""
+    """Whether a path, or what it is a link to, lies in this run folder, in another one or in the folder of a study, or
+    leads to this one."""
     own = {Path(os.path.abspath(run)), run.resolve()}
     with suppress(OSError, RuntimeError):  # a link to itself
         places = (Path(os.path.abspath(path)), path.resolve())
         return (len(path.parts) > 1 and not own.isdisjoint(places)) or any(
-            parent in own or ((parent / _RUN_FILE).is_file() and (parent / "models").is_dir())
+            parent in own
+            or ((parent / _RUN_FILE).is_file() and (parent / "models").is_dir())
+            or ((parent / "study.json").is_file() and (parent / "runs").is_dir())
             for place in places
             for parent in place.parents
         )

@@ -56,6 +56,10 @@ def _hang(_: GameBatch, __: Path) -> None:
     time.sleep(1000)
 
 
+def _wait(_: GameBatch, __: Path) -> None:
+    time.sleep(1)
+
+
 def _hang_deeply(_: GameBatch, __: Path) -> None:
     ctypes.PyDLL(None).sleep(1000)  # holds the lock of the interpreter: no thread of it can do anything
 
@@ -95,6 +99,7 @@ ACTS: Mapping[str, Callable[[GameBatch, Path], None]] = {
     "segfault": _segfault,
     "exit": _exit,
     "hang": _hang,
+    "wait": _wait,
     "hang deeply": _hang_deeply,
     "leak": _leak,
     "show NaN": _show_nan,

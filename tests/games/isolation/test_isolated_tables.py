@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from isolated_play import HOSTILE, descendants, first_legal, hostile, is_alive, play, reset, seeds, wait_until_gone
+from processes import ctrl_c
 
 from ludus.data.trees import put
 from ludus.games.bots import HostedBot, RandomBot
@@ -325,3 +326,18 @@ class _Silly:
 def test_limits_are_checked(setting: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"Isolation\.{setting} must be .* got {value}"):
         Isolation(**{setting: value})
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    batch = hostile("wait", tmp_path, after=2).tables(2)
+    try:
+        reset(batch, [0, 1])
+        with ctrl_c(0.3):
+            play(batch, 3)
+        assert lost_tables(batch)[0].startswith("interrupted: nobody waited for its answer to")
+        reset(batch, [0, 1])
+        assert lost_tables(batch) == {}
+        play(batch, 3)
+        assert lost_tables(batch) == {}
+    finally:
+        batch.close()

@@ -42,6 +42,8 @@ def fail(connection):
         os.abort()
     elif fault == "hang":
         time.sleep(600)
+    elif fault == "slow":
+        time.sleep(1)
     elif fault == "leave":
         connection.shutdown(socket.SHUT_RDWR)
         time.sleep(600)

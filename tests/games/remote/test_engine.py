@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import ctrl_c
 
 import ludus
 from ludus.config import decode, encode
@@ -119,6 +120,17 @@ def test_an_engine_that_fails_loses_its_tables_until_a_reset(
     assert re.search(said, lost_tables(batch)[0])
     with pytest.raises(GameError, match=r"nim on the engine python\S* was lost 2 times without finishing an episode"):
         begin(batch)
+    batch.close()
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
+    batch = nim("slow", "step").tables(2)
+    begin(batch)
+    with ctrl_c(0.3):
+        batch.step(allocate_actions(batch.spec, 2))
+    assert re.search(r"a request to the engine python\S* was interrupted", lost_tables(batch)[0])
+    begin(batch)
+    assert lost_tables(batch) == {}
     batch.close()
 
 

@@ -111,11 +111,13 @@ class Opponents:
         return {"player": found, "text": f"You {said} {name} (Elo {own}). Try {found} (Elo {others[found]})."}
 
     def seat(self, name: str) -> tuple[str, SeatedPlayer]:
-        """A player, and what the ledger calls it. Raises ConfigError with the nearest name if there is none such."""
+        """A player for one game, and what the ledger calls it. Raises ConfigError with the nearest name if there is
+        none such."""
         with self._lock:
             self._follow()
+            own = self._experiment.with_own_bots()  # games go on side by side
             [seated] = load_players(
-                self._experiment, self._folder, self._league, [name], weights=self._weights, greedy=self._greedy
+                own, self._folder, self._league, [name], weights=self._weights, greedy=self._greedy
             ).values()
             return self._listed(name, seated.model), seated
 

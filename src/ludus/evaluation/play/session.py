@@ -19,10 +19,11 @@ from ludus.data.trees import Tree, take
 from ludus.evaluation.play.skirmish_page import Commander, SkirmishView
 from ludus.evaluation.play.views import GameView
 from ludus.games.bots import Rows, first_illegal
-from ludus.games.game import Actions, GameBatch, GameSource, Seat, allocate_actions, lost_tables
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, Seat, allocate_actions, lost_tables
 from ludus.games.outside_bots import ExportedBot, ProgramBot
 from ludus.games.recording import RecordedTables, Recording, game_version, innermost, map_name, record_innermost
 from ludus.games.seat_rows import GameError
+from ludus.games.tables import InnerBot
 from ludus.models.policy import Policy
 from ludus.store.files import atomic_write, make_folder, safe_name
 from ludus.workers.player_cache import SeatedPlayer
@@ -90,7 +91,20 @@ class SeatedOpponent:
     @property
     def can_go_back(self) -> bool:
         """Whether it can be set back to an earlier turn. A bot outside of this process remembers games by itself."""
-        return not isinstance(self._seated.bot, ProgramBot | ExportedBot)
+        return not isinstance(self._bot, ProgramBot | ExportedBot)
+
+    def close(self) -> None:
+        """End the program of a bot from outside."""
+        if isinstance(self._bot, ProgramBot):
+            self._bot.close()
+
+    @property
+    def _bot(self) -> Bot | None:
+        """The bot as it was written, without what shows it the game that it was written for."""
+        bot = self._seated.bot
+        while isinstance(bot, InnerBot):
+            bot = bot.bot
+        return bot
 
     def memory(self) -> dict[Seat, Tree]:
         """A copy of its memory, for `recall`."""
@@ -215,6 +229,7 @@ class PlaySession:
 
     def close(self) -> None:
         self._tables.close()
+        self._agent.close()
 
     # --- playing ---
 

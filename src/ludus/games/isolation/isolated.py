@@ -240,24 +240,29 @@ class IsolatedBatch:
         answers: list[protocol.FromHost] = []
         silent = {slot.host.fd: slot for slot in slots if slot.host is not None}
         deadline = time.monotonic() + limit_s
-        while silent:
-            poll = select.poll()
-            for fd in silent:
-                poll.register(fd, select.POLLIN)
-            ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-            if not ready:
-                for slot in silent.values():
-                    self._lose(slot, f"hung: no answer to {what} within {limit_s:g} s")
-                break
-            for fd, _ in ready:
-                slot = silent.pop(fd)
-                assert slot.host is not None
-                try:
-                    answer = slot.host.receive()
-                except protocol.HostLost as lost:
-                    self._lose(slot, str(lost))
-                else:
-                    answers += [] if answer is None else [answer]
+        try:
+            while silent:
+                poll = select.poll()
+                for fd in silent:
+                    poll.register(fd, select.POLLIN)
+                ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+                if not ready:
+                    for slot in silent.values():
+                        self._lose(slot, f"hung: no answer to {what} within {limit_s:g} s")
+                    break
+                for fd, _ in ready:
+                    slot = silent.pop(fd)
+                    assert slot.host is not None
+                    try:
+                        answer = slot.host.receive()
+                    except protocol.HostLost as lost:
+                        self._lose(slot, str(lost))
+                    else:
+                        answers += [] if answer is None else [answer]
+        except BaseException:  # such as Ctrl-C: its answer would be taken for that to the next command
+            for slot in silent.values():
+                self._lose(slot, f"interrupted: nobody waited for its answer to {what}")
+            raise
         return answers
 
 

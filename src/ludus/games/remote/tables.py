@@ -225,6 +225,11 @@ class RemoteBatch:
             self._lose(str(error))
         except WireError as error:
             self._lose(f"{self._access.name} answered nonsense: {error}")
+        except ServerRefused:
+            raise
+        except BaseException:  # such as Ctrl-C: the answer would be taken for that of the next request
+            self._lose(f"a request to the {self._access.name} was interrupted")
+            raise
         return None
 
     def _take_view(self, tables: IntArray | None, shown: messages.View, body: memoryview) -> None:
