@@ -60,7 +60,7 @@ def overview(
         run=folder.path.resolve().name,
         experiment=str(experiment.get("name", "")),
         trial=experiment.get("trial"),
-        game=_kind(experiment.get("game")),
+        game=kind_of(experiment.get("game")),
         state=status.state if status else state,
         ended=ended,
         time=status.time if status else None,
@@ -142,7 +142,7 @@ def _curves(metrics: MetricsTable, learners: Sequence[str]) -> list[Series]:
     return curves_of(metrics, {name: name for name in names})
 
 
-def _kind(encoded: Any) -> str:
+def kind_of(encoded: Any) -> str:
     """The class of an encoded part of an experiment."""
     kind = encoded.get("type", "") if isinstance(encoded, dict) else encoded
     return str(kind or "").rpartition(":")[2]

@@ -3,7 +3,7 @@ Reads plain files and executes nothing that they name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -64,7 +64,7 @@ def _mean(values: Floats) -> Floats:
     return np.asarray(values.mean(axis=-1))
 
 
-class _Run(msgspec.Struct, frozen=True, kw_only=True):
+class StudyRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run as `study.json` has it."""
 
     name: str
@@ -80,7 +80,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     objective: str
     lower_is_better: bool
     player: str
-    runs: list[_Run]
+    runs: list[StudyRun]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,13 +111,22 @@ class StudyResults:
         except UNREADABLE as error:
             raise RunFolderError(f"{self.path / 'study.json'} is damaged: {error}") from error
         self.objective = self._facts.objective
-        by_setting: dict[str, list[_Run]] = {}
+        by_setting: dict[str, list[StudyRun]] = {}
         for run in self._facts.runs:
             by_setting.setdefault(run.setting, []).append(run)
         found = [self._of_setting(runs) for runs in by_setting.values()]
         sign = 1.0 if self._facts.lower_is_better else -1.0
         self.settings = tuple(sorted(found, key=lambda one: np.inf if one.mean is None else sign * one.mean.value))
         """The best mean first, then those without a result."""
+
+    @property
+    def runs(self) -> Sequence[StudyRun]:
+        """All that are planned."""
+        return self._facts.runs
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self._facts.lower_is_better
 
     @property
     def is_complete(self) -> bool:
@@ -183,7 +192,7 @@ class StudyResults:
             points = [(row["decisions"], row[name]) for row in rows if row.get(name) is not None and "decisions" in row]
             if points:
                 steps, values = np.array(points, np.float64).T
-                found.setdefault(run.setting, {})[run.seed] = _after_resumes(steps, values)
+                found.setdefault(run.setting, {})[run.seed] = after_resumes(steps, values)
         if not found:
             raise ConfigError(f"{self.path}: no run has a metric {name!r}{did_you_mean(name, known)}")
         return found
@@ -207,7 +216,7 @@ class StudyResults:
         bands = {setting: mean_curve([*runs.values()]) for setting, runs in self.curves(metric).items()}
         return drawn_bands(kind, bands, metric)
 
-    def _of_setting(self, runs: list[_Run]) -> SettingResult:
+    def _of_setting(self, runs: list[StudyRun]) -> SettingResult:
         values: dict[int, float] = {}
         tasks: list[list[float]] = []
         failed: dict[int, str] = {}
@@ -229,7 +238,7 @@ class StudyResults:
             iqm=aggregate(scores, interquartile_mean) if tasks else None,
         )
 
-    def _result(self, run: _Run) -> dict[str, Any]:
+    def _result(self, run: StudyRun) -> dict[str, Any]:
         try:
             return msgspec.json.decode(read_file(self.path / "results" / f"{run.name}.json"), type=dict[str, Any])
         except FileNotFoundError:
@@ -249,7 +258,7 @@ def mean_curve(runs: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Float
     return steps, values.mean(axis=0), np.asarray(low), np.asarray(high)
 
 
-def _after_resumes(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
+def after_resumes(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Without the rows that a run has taken back by falling back to a checkpoint."""
     kept = steps <= np.minimum.accumulate(np.append(steps[1:], np.inf)[::-1])[::-1]
     return steps[kept], values[kept]
