@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -112,7 +113,8 @@ def compare(
     curves = {key: _curve(one, table, asked.of, name, asked.over) for key, (one, table) in read.items()}
     lines = [_line(read[key][0].name, key, curve) for key in runs if key in read and (curve := curves[key]) is not None]
     for study in studies:
-        lines += _bands(study, curves)
+        lines += _bands(study, curves, f"{study.name}: " if len(studies) > 1 else "")
+    lines = _told_apart(lines)
     shown = lines[:MOST_LINES]
     notes = [*_notes(asked.of, [one for one, _ in read.values()], [key for key in read if curves[key] is None], read)]
     if len(lines) > len(shown):
@@ -189,7 +191,13 @@ def _seconds(table: MetricsTable, decisions: Floats) -> Floats:
     return np.asarray(np.interp(decisions, *after_resumes(x[there], passed)))
 
 
-def _bands(study: ComparedStudy, curves: Mapping[str, _Curve | None]) -> list[ComparedLine]:
+def _told_apart(lines: Sequence[ComparedLine]) -> list[ComparedLine]:
+    """With names that differ: runs of two studies may have the same."""
+    names = Counter(line.name for line in lines)
+    return [msgspec.structs.replace(line, name=line.key) if names[line.name] > 1 else line for line in lines]
+
+
+def _bands(study: ComparedStudy, curves: Mapping[str, _Curve | None], before: str) -> list[ComparedLine]:
     found = []
     for setting, keys in study.settings.items():
         runs = [(curve.x, curve.y) for key in keys if (curve := curves.get(key)) is not None and _is_finite(curve)]
@@ -199,7 +207,7 @@ def _bands(study: ComparedStudy, curves: Mapping[str, _Curve | None]) -> list[Co
         several = len(runs) > 1
         found.append(
             ComparedLine(
-                name=setting,
+                name=f"{before}{setting}",
                 key=study.key,
                 seeds=len(runs),
                 x=_plain(x),  # type: ignore[arg-type]

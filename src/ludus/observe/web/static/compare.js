@@ -35,8 +35,13 @@ export function create(element, { source, argument, fail }) {
     caption: "Compared runs",
     columns: [
       { title: "line", cell: (one) => lineCell(one), key: (one) => one.name },
-      { title: "last value", cell: (one) => short(lastOf(one.y)), key: (one) => lastOf(one.y), number: true },
-      { title: "95 % interval", cell: (one) => interval(one), number: true, hint: "of a run: of its rating; of a setting: over its seeds" },
+      {
+        title: "last value (95 %)",
+        cell: (one) => make("div", {}, short(lastOf(one.y)), make("div", { class: "faint" }, interval(one))),
+        key: (one) => lastOf(one.y),
+        number: true,
+        hint: "interval: of a run that of its rating; of a setting over its seeds",
+      },
       { title: "seeds", cell: (one) => (one.seeds ? String(one.seeds) : ""), key: (one) => one.seeds, number: true, when: (rows) => rows.some((one) => one.seeds) },
     ],
   });
@@ -75,7 +80,7 @@ export function create(element, { source, argument, fail }) {
     if (one.study !== null) asked.study = [one.study];
     else if (chosenRuns().length) asked.run = chosenRuns();
     else {
-      const whole = one.runs.filter((run) => run.best !== null || !run.is_read);
+      const whole = one.runs.filter((run) => run.created !== "" && (run.verdict.length > 0 || !run.is_read));
       asked.run = whole.filter((run) => run.game === whole[0].game).slice(0, FIRST).map((run) => run.key);
     }
   }
@@ -139,7 +144,7 @@ export function create(element, { source, argument, fail }) {
 
   function drawChosen() {
     const names = new Map([
-      ...listing.runs.map((run) => [`run:${run.key}`, run.key === "." ? run.name : run.key]),
+      ...listing.runs.map((run) => [`run:${run.key}`, run.key.replace("/runs/", ": ").replace(/^runs\//, "")]),
       ...listing.studies.map((study) => [`study:${study.key}`, `study ${study.name}`]),
     ]);
     const keys = [...asked.run.map((key) => `run:${key}`), ...asked.study.map((key) => `study:${key}`)];

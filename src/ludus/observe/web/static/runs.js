@@ -27,27 +27,11 @@ export function create(element) {
     columns: [
       { title: "compare", cell: (one) => tick(one) },
       { title: "run", cell: (one) => nameCell(one), key: (one) => one.key },
-      { title: "state", cell: (one) => stateCell(one), key: (one) => one.state },
+      { title: "state", cell: (one) => stateCell(one), key: (one) => one.state, wide: true },
       { title: "recipe", cell: (one) => recipe(one), key: (one) => recipe(one), wide: true },
-      {
-        title: "setting",
-        cell: (one) => one.setting,
-        key: (one) => one.setting,
-        wide: true,
-        when: (rows) => rows.some((one) => one.setting),
-      },
-      {
-        title: "seed",
-        cell: (one) => (one.seed === null ? UNKNOWN : String(one.seed)),
-        key: (one) => one.seed,
-        number: true,
-        wide: true,
-        when: (rows) => rows.some((one) => one.study !== null),
-      },
-      { title: "decisions", cell: (one) => progress(one), key: (one) => one.decisions, number: true },
-      { title: "verdict", cell: (one) => make("div", { class: "verdict-cell" }, ...verdict(one)), wide: true },
-      { title: "best player", cell: (one) => one.best ?? UNKNOWN, key: (one) => one.best, wide: true },
-      { title: "rating", cell: (one) => rating(one), key: (one) => one.best_rating, number: true, hint: "of the best player, in its own league" },
+      { title: "decisions", cell: (one) => progress(one), key: (one) => one.decisions, number: true, wide: true },
+      { title: "verdict", cell: (one) => verdictCell(one), wide: true },
+      { title: "best player", cell: (one) => best(one), key: (one) => one.best_rating, number: true, wide: true, hint: "with its rating in its own league" },
       { title: "started", cell: (one) => when(one.created), key: (one) => one.created, number: true, wide: true },
     ],
   });
@@ -73,6 +57,7 @@ export function create(element) {
     ),
     othersPanel,
   );
+  table.element.classList.add("whole-list");
 
   function choose(name, input) {
     filter[name] = input.value;
@@ -116,7 +101,7 @@ export function create(element) {
       type: "checkbox",
       "data-key": `tick ${one.key}`,
       "aria-label": `compare ${one.key}`,
-      disabled: one.is_read && !one.best,
+      disabled: one.created === "" || (one.is_read && one.verdict.length === 0),
       onchange: () => {
         toggleRun(one.key, box.checked);
         tellChosen();
@@ -135,9 +120,22 @@ export function create(element) {
 }
 
 function nameCell(one) {
-  const link = runLink(one.key, one.key === "." ? one.name : one.key);
+  const canOpen = one.created !== "";
+  const link = canOpen ? runLink(one.key, one.name) : make("span", {}, one.name);
   link.dataset.key = `open ${one.key}`;
-  return make("div", {}, link, make("div", { class: "narrow faint" }, ...verdict(one)));
+  const above = one.key.slice(0, -one.name.length).replace(/\/(runs\/)?$/, "");
+  return make(
+    "div",
+    {},
+    link,
+    above && above !== "runs" ? make("div", { class: "faint" }, `in ${above}`) : null,
+    make(
+      "div",
+      { class: "narrow" },
+      make("div", {}, stateCell(one), one.created === "" ? null : `, ${short(one.decisions)} decisions`, one.best === null ? null : `, ${best(one)}`),
+      make("div", { class: "faint" }, ...verdict(one)),
+    ),
+  );
 }
 
 function stateCell(one) {
@@ -151,6 +149,7 @@ function recipe(one) {
 }
 
 function progress(one) {
+  if (one.created === "") return UNKNOWN;
   const share = one.budget ? Math.min(1, one.decisions / one.budget) : 0;
   const speed = one.decisions_per_s === null ? null : make("div", { class: "faint" }, `${short(one.decisions_per_s)}/s`);
   const budget = make("div", { class: "faint" }, `${percent(share)} of ${short(one.budget)}`);
@@ -158,14 +157,22 @@ function progress(one) {
 }
 
 function verdict(one) {
-  if (one.verdict.length) return [one.verdict.join(" "), one.problem ? make("p", { class: "warn" }, one.problem) : null];
+  if (one.verdict.length)
+    return [one.problem ? make("strong", { class: "warn" }, `${one.problem}. `) : null, one.verdict.join(" ")];
   if (one.problem) return [make("span", { class: one.state === "damaged" ? "warn" : "faint" }, ...withCode(one.problem))];
   return [make("span", { class: "faint" }, one.is_read ? "" : "reading …")];
 }
 
-function rating(one) {
-  if (one.best_rating === null) return UNKNOWN;
-  return one.rating_unit === "Elo" ? elo(one.best_rating) : short(one.best_rating);
+// Three lines of it; all of it under the mouse, and on the run's own page.
+function verdictCell(one) {
+  const cut = one.problem === "";
+  return make("div", { class: cut ? "verdict-cell cut" : "verdict-cell", title: one.verdict.join(" ") || null }, ...verdict(one));
+}
+
+function best(one) {
+  if (one.best === null) return UNKNOWN;
+  if (one.best_rating === null) return one.best;
+  return `${one.best} ${one.rating_unit === "Elo" ? elo(one.best_rating) : short(one.best_rating)}`;
 }
 
 function when(created) {

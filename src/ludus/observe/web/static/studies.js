@@ -20,10 +20,16 @@ export function studiesTable() {
       },
       { title: "runs", cell: (one) => `${one.done} of ${one.planned}`, key: (one) => one.done, number: true },
       { title: "failed", cell: (one) => String(one.failed), key: (one) => one.failed, number: true, when: (rows) => rows.some((one) => one.failed) },
-      { title: "best setting", cell: (one) => one.best ?? UNKNOWN },
-      { title: "mean (95 %)", cell: (one) => `${one.objective} ${withInterval(one.mean, one.interval)}`, number: true },
+      { title: "best setting", cell: (one) => one.best ?? UNKNOWN, wide: true },
+      { title: "mean (95 %)", cell: (one) => meanOf(one), key: (one) => one.mean, number: true },
     ],
   });
+}
+
+function meanOf(one) {
+  if (one.mean === null) return UNKNOWN;
+  const ends = one.interval === null ? "" : `${four(one.interval[0])} to ${four(one.interval[1])}`;
+  return make("div", {}, `${one.objective} ${four(one.mean)}`, make("div", { class: "faint" }, ends));
 }
 
 export function createList(element) {
@@ -91,7 +97,7 @@ export function create(element, { source, argument, fail }) {
       const found = await source.compare(comparisonWords(asked));
       if (!element.isConnected) return;
       chart?.close();
-      chart = new CurveChart({ label: `${title(found)}. Mean of each setting; the band is the 95 % interval over its seeds`, unit: found.unit, xLabel: found.x_unit, height: 320 });
+      chart = new CurveChart({ label: `${title(found).replace(/\.$/, "")}. Mean of each setting; the band is the 95 % interval over its seeds`, unit: found.unit, xLabel: found.x_unit, height: 320 });
       place.replaceChildren(chart.element);
       chart.show(aligned(found.lines));
     } catch (error) {
