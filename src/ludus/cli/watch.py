@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,8 @@ from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
 
 if TYPE_CHECKING:
+    from ludus.evaluation.game_recorder import GamesOnRequest
+    from ludus.evaluation.play.server import PlayPage
     from ludus.observe.view import RunView
     from ludus.observe.web.dashboard import Dashboard
     from ludus.observe.web.page_server import PageAccess
@@ -73,14 +75,23 @@ def _dashboard(folder: RunFolder, view: RunView, trust: bool) -> Dashboard:
     from ludus.evaluation.play.replays import replay_reader
     from ludus.observe.web.dashboard import Dashboard
 
-    return Dashboard(view, replay_reader(folder, trusted=trust), _player_of_games(folder, trust))
+    read_replay = replay_reader(folder, trusted=trust)
+    games = _games_of(folder, trust)
+
+    def play_page() -> PlayPage:
+        host = games().host()
+        from ludus.evaluation.play.server import PlayPage
+
+        return PlayPage(host, host.opponents.usual(), None, read_replay=read_replay)
+
+    return Dashboard(view, read_replay, lambda players: games().play(players), play_page)
 
 
-def _player_of_games(folder: RunFolder, trust: bool) -> Callable[[Sequence[str]], Any]:
-    """Plays games between players of the run. PyTorch and the run's code are loaded at the first one."""
+def _games_of(folder: RunFolder, trust: bool) -> Callable[[], GamesOnRequest]:
+    """Games with players of the run. PyTorch and the run's code are loaded at the first one."""
 
     @cache
-    def games() -> Any:
+    def games() -> GamesOnRequest:
         try:
             from ludus.evaluation.game_recorder import GamesOnRequest
             from ludus.models.policy import use_threads
@@ -90,7 +101,7 @@ def _player_of_games(folder: RunFolder, trust: bool) -> Callable[[Sequence[str]]
         use_threads(1)
         return GamesOnRequest(folder, trusted=trust)
 
-    return lambda players: games().play(players)
+    return games
 
 
 @click.command("report")

@@ -6,6 +6,7 @@
     GET /games/NAME             a game that evaluation has recorded; the document games lists them
     GET /replays/NAME           a game of a person, as the replay viewer steps through it
     POST /watch                 {"players": [NAME, ...]}, by team: one game between them, played now
+    GET /play/?player=NAME      a person plays against a player; the games are not recorded
     GET /events                 server-sent events: the names of documents that have changed
 
 One thread looks at the run folder for all viewers, and only while there are any. It changes nothing.
@@ -27,7 +28,8 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ludus.games.seat_rows import GameError
 from ludus.observe.view import RunView, ViewError
@@ -41,10 +43,20 @@ IDLE_AFTER_S = 10.0
 """Seconds without a viewer after which the folder is no longer read."""
 TELL_EVERY_S = 0.5
 KEEP_ALIVE_S = 15.0
+PLAY_IDLE_S = 1800.0
+"""A person may think for so long about a move."""
 
 
 class _Watch(msgspec.Struct, frozen=True):
     players: list[str]
+
+
+class Page(Protocol):
+    """Another page that is served below this one."""
+
+    app: ASGIApp
+
+    def close(self) -> None: ...
 
 
 class Documents(Protocol):
@@ -207,10 +219,15 @@ class Dashboard(LiveDocuments):
         view: RunView,
         read_replay: Callable[[str], Mapping[str, Any]],
         play_game: Callable[[Sequence[str]], msgspec.Struct] | None = None,
+        play_page: Callable[[], Page] | None = None,
     ) -> None:
         """`read_replay`: a person's game by its file name; `play_game`: a new game between these players, by team. It
-        raises a ValueError, or an error of Ludus, with the reason that there is none."""
+        raises a ValueError, or an error of Ludus, with the reason that there is none. `play_page`: where a person plays
+        against players of the run; it is opened when it is asked for, and raises the same errors."""
         self._view, self._read_replay, self._play_game = view, read_replay, play_game
+        self._make_play_page, self._play_page = play_page, None
+        self._opening_play_page = threading.Lock()
+        self._played_at = -PLAY_IDLE_S
         super().__init__(
             view,
             STATIC / "index.html",
@@ -218,7 +235,20 @@ class Dashboard(LiveDocuments):
             Route("/replays/{name}", self._replay),
             Route("/games/{name}", self._game),
             Route("/watch", self._watch_game, methods=["POST"]),
+            Mount("/play", self._play),
         )
+
+    @property
+    def is_idle(self) -> bool:
+        return super().is_idle and time.monotonic() - self._played_at > PLAY_IDLE_S
+
+    def close(self) -> None:
+        super().close()
+        with self._opening_play_page:
+            self._make_play_page = None
+            if self._play_page is not None:
+                self._play_page.close()
+                self._play_page = None
 
     async def _matches(self, request: Request) -> Response:
         if not request.query_params:
@@ -265,3 +295,21 @@ class Dashboard(LiveDocuments):
             traceback.print_exc()
             return PlainTextResponse(printable(f"{type(error).__name__}: {error}"), 500)
         return Response(msgspec.json.encode(record), media_type="application/json")
+
+    async def _play(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._wake()
+        self._played_at = time.monotonic()
+        try:
+            page = await run_in_threadpool(self._open_play_page)
+        except (ValueError, StoreError, GameError) as error:
+            await PlainTextResponse(printable(str(error)), 404)(scope, receive, send)
+            return
+        await page.app(scope, receive, send)
+
+    def _open_play_page(self) -> Page:
+        with self._opening_play_page:
+            if self._play_page is None:
+                if self._make_play_page is None:
+                    raise ValueError("nobody can play here")
+                self._play_page = self._make_play_page()
+            return self._play_page

@@ -70,7 +70,8 @@ async function begin() {
     at("player").append(make("optgroup", { label: group }, ...members.map(({ name }) => new Option(described(name), name))));
   }
   at("seat").append(new Option("any", ""), ...seats.map((name, seat) => new Option(name, seat)));
-  at("player").value = start.player;
+  const named = new URLSearchParams(location.search).get("player"); // as a card of the dashboard does
+  at("player").value = named !== null && offered.has(named) ? named : start.player;
   at("seat").value = start.seat ?? "";
   await newGame();
 }
