@@ -470,4 +470,4 @@ class GamesOnRequest:
 
 
 def _not_kept(*_: object) -> Kept:
-    return Kept(text="not recorded: `ludus play` keeps games")
+    return Kept(text="not recorded: the dashboard changes nothing; ludus play keeps games")

@@ -211,7 +211,7 @@ class _Run:
         decisions = status.decisions if status is not None else 0 if read is None else read.decisions
         return RunLine(
             key=place.key,
-            name=place.path.name if place.key == "." else Path(place.key).name,
+            name=Path(place.key).name,
             experiment=str(self.experiment.get("name", "")),
             trial=self.experiment.get("trial"),
             game=facts.game.name if facts is not None and facts.game else kind_of(self.experiment.get("game")),
@@ -387,7 +387,7 @@ class RunList:
         runs = sorted(self._runs.values(), key=_created, reverse=True)
         return RunListing(
             folder=self.path.resolve().name,
-            study="." if "." in self._studies else None,
+            study=next(iter(self._studies)) if (self.path / STUDY_FILE).exists() and self._studies else None,
             runs=[run.line(now) for run in runs],
             studies=[_study_line(key, results) for key, (_, results) in self._studies.items()],
             others=self._others,
@@ -433,6 +433,8 @@ class RunList:
     def _found_in_study(
         self, folder: Path, key: str, known: dict[str, tuple[tuple[object, ...], StudyResults]]
     ) -> Iterator[_Place]:
+        above = "" if key == "." else f"{key}/"
+        key = _text(folder.resolve().name) if key == "." else key
         stamp = (_stamp(folder / STUDY_FILE), _stamp(folder / "results"))
         planned = {}
         try:
@@ -441,8 +443,7 @@ class RunList:
             self._studies[key] = known[key]
             planned = {run.name: run for run in known[key][1].runs}
         except (OSError, StoreError) as error:
-            self._others.append(OtherFolder(name=folder.resolve().name if key == "." else key, why=str(error)))
-        above = "" if key == "." else f"{key}/"
+            self._others.append(OtherFolder(name=key, why=str(error)))
         for path in sorted((folder / "runs").glob("[!.]*")):
             run = planned.get(path.name)
             if (path / RUN_FILE).exists():

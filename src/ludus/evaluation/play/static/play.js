@@ -62,6 +62,7 @@ async function begin() {
   const start = await ask("start");
   document.title = `Ludus: ${start.game}`;
   at("title").textContent = inWords(start.game);
+  if (location.pathname.endsWith("/play/")) at("title").append(" ", make("a", { href: "../", class: "back" }, "back to the run"));
   seats = start.seats;
   offered = new Map(start.players.map((one) => [one.name, one]));
   if (!offered.has(start.player)) at("player").append(new Option(start.player));

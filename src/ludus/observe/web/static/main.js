@@ -2,6 +2,7 @@
 
 import { make } from "./dom.js";
 import { percent } from "./numbers.js";
+import { printWhole } from "./print_whole.js";
 import { findSource } from "./source.js";
 import { startViews } from "./view_switch.js";
 import * as games from "./games.js";
@@ -37,4 +38,14 @@ if (source.isLive && list !== null) {
   document.querySelector("header nav").prepend(link);
 }
 const views = { overview, league, player, top, matches, games, training };
+if (!source.isLive)
+  printWhole(source, [
+    ["Overview", overview.create],
+    ["League", league.create],
+    ["Players", player.createList],
+    ["Spinning top", top.create],
+    ["Matches", matches.create],
+    ["Games", games.create],
+    ["Training", training.create],
+  ]);
 startViews({ source, views, first: "overview", head: "overview", tell });

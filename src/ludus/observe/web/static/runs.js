@@ -190,7 +190,7 @@ function options(select, values, chosen) {
   if (before.length === found.length && before.every((one, at) => one === found[at]) && select.options.length) return;
   select.replaceChildren(
     make("option", { value: "" }, "all"),
-    ...found.map((one) => make("option", { value: one }, one === "." ? "this study" : one)),
+    ...found.map((one) => make("option", { value: one }, one)),
   );
   select.value = found.includes(chosen) ? chosen : "";
 }
