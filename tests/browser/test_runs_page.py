@@ -144,7 +144,8 @@ def test_a_study_has_the_numbers_of_study_show(
                 assert cells[0] == one["setting"]
                 assert cells[1] == f"{len(one['values'])} of {one['planned']}"
                 assert cells[2] == f"{one['mean']:.4g} ({low:.4g} to {high:.4g})"
-    keep_picture(page, "study")
+            keep_picture(page, "study")
+            page.close()
 
 
 def test_what_happens_is_seen_without_asking_again(tmp_path: Path, open_page: OpenPage) -> None:
@@ -162,6 +163,7 @@ def test_what_happens_is_seen_without_asking_again(tmp_path: Path, open_page: Op
         assert box.evaluate("one => one === document.activeElement")  # who works by keyboard stays there
         plant(tmp_path / "runs" / "two", snapshots=2, matches=20)
         page.locator("#state", has_text="2 runs, 1 of them live").wait_for()
+        page.close()  # before the server, whose end it would complain about
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

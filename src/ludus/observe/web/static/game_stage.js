@@ -37,6 +37,7 @@ export class GameStage {
         thoughts.replaceChildren(...thoughtsAt(record, step));
       },
     });
+    if (document.body.classList.contains("printing")) this.replay.go(record.steps.length - 1);
   }
 
   play() {
