@@ -94,7 +94,11 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
         exploitability=exploitability,
         exploited=[_exploited(metrics, name) for name in metrics.names if name.endswith(EXPLOITED)],
     )
-    return msgspec.structs.replace(made, verdict=verdict_of(made, known))
+    if best is None and league.absent:
+        told = [f"How strong it is cannot be told: {len(league.absent):,} of its players have no readable weights."]
+    else:
+        told = verdict_of(made, known)
+    return msgspec.structs.replace(made, verdict=told)
 
 
 def _exploited(metrics: MetricsTable, name: str) -> Series:

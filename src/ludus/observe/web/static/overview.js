@@ -68,7 +68,8 @@ export function create(element, { source, fail }) {
         ),
       ),
     );
-    const end = Math.max(0, ...one.ratings.flatMap((line) => line.x));
+    // With the untrained snapshot alone, the lines of scripted players reach to where the training is.
+    const end = Math.max(0, ...one.ratings.flatMap((line) => line.x)) || (shown?.decisions ?? 0);
     const lines = Object.entries(one.bots)
       .sort((a, b) => b[1] - a[1])
       .slice(0, 6);
@@ -147,7 +148,7 @@ export function create(element, { source, fail }) {
           "li",
           {},
           make("strong", {}, `⚠ ${warning.what}`),
-          make("p", {}, warning.why),
+          make("p", {}, ...withCode(warning.why)),
           make("p", { class: "advice" }, "Try: ", ...withCode(warning.advice)),
         ),
       ),
