@@ -223,7 +223,7 @@ def test_a_card_leads_to_a_game_against_the_player(
     moves = page.locator("#table button:not([disabled])")
     moves.first.wait_for()
     moves.first.click()
-    page.locator("#table .stone, #table .game-stone, #table [class*=seat]").first.wait_for(state="attached")
+    page.locator("#table .game-stone").first.wait_for(state="attached")
     page.get_by_role("link", name="back to the run").click()
     page.locator("#run", has_text="run").wait_for()
     page.close()
