@@ -54,7 +54,8 @@ class _Watch(msgspec.Struct, frozen=True):
 class Page(Protocol):
     """Another page that is served below this one."""
 
-    app: ASGIApp
+    @property
+    def app(self) -> ASGIApp: ...
 
     def close(self) -> None: ...
 
@@ -225,7 +226,8 @@ class Dashboard(LiveDocuments):
         raises a ValueError, or an error of Ludus, with the reason that there is none. `play_page`: where a person plays
         against players of the run; it is opened when it is asked for, and raises the same errors."""
         self._view, self._read_replay, self._play_game = view, read_replay, play_game
-        self._make_play_page, self._play_page = play_page, None
+        self._make_play_page = play_page
+        self._play_page: Page | None = None
         self._opening_play_page = threading.Lock()
         self._played_at = -PLAY_IDLE_S
         super().__init__(
