@@ -14,7 +14,8 @@ from planted_runs import plant, status_of
 from planted_studies import plant_study
 
 from ludus.observe.comparison import MOST_LINES, Asked
-from ludus.observe.run_list import DAMAGED, RUNS, RunLine, RunList, RunListing, has_runs
+from ludus.observe.documents import RunLine, RunListing
+from ludus.observe.run_list import DAMAGED, RUNS, RunList, has_runs
 from ludus.observe.study_results import StudyResults, mean_curve
 from ludus.observe.view import RunView, ViewError
 from ludus.store.run_control import write_status
@@ -118,11 +119,11 @@ def test_a_study_is_the_table_of_study_show(tmp_path: Path) -> None:
         assert {(one.study, one.setting, one.seed) for one in found.runs if one.seed == 3} == {
             (key, one.setting, 3) for one in expected.settings
         }
-        page = msgspec.to_builtins(RunListWith(path).document(f"study/{key}"))
+        page = msgspec.to_builtins(looked_at(path).document(f"study/{key}"))
         assert page["results"] == {**msgspec.to_builtins(expected.to_dict()), "study": str(study)}
 
 
-def RunListWith(path: Path) -> RunList:  # noqa: N802
+def looked_at(path: Path) -> RunList:
     runs = RunList(path)
     runs.look()
     return runs
@@ -130,7 +131,7 @@ def RunListWith(path: Path) -> RunList:  # noqa: N802
 
 def test_a_study_is_a_band_for_each_setting(tmp_path: Path) -> None:
     study = plant_study(tmp_path / "magnet")
-    runs = RunListWith(tmp_path)
+    runs = looked_at(tmp_path)
     found = runs.comparison(Asked(study=["magnet"], of="metric", name="main/nash_conv"))
     for line, (setting, curves) in zip(found.lines, StudyResults(study).curves("main/nash_conv").items(), strict=True):
         x, mean, low, high = mean_curve([*curves.values()])
@@ -145,7 +146,7 @@ def test_a_study_is_a_band_for_each_setting(tmp_path: Path) -> None:
 
 def test_any_runs_are_compared(tmp_path: Path) -> None:
     folders = [plant(tmp_path / name, snapshots=4, matches=80) for name in ("a", "b")]
-    runs = RunListWith(tmp_path)
+    runs = looked_at(tmp_path)
     with closing(RunView(folders[0])) as view:
         view.refresh()
         strength = msgspec.to_builtins(view.document("strength"))
@@ -173,7 +174,7 @@ def test_too_many_lines_are_refused_by_name(tmp_path: Path) -> None:
     plant(tmp_path / "run0", snapshots=4, matches=80)
     for number in range(1, MOST_LINES + 4):
         shutil.copytree(tmp_path / "run0", tmp_path / f"run{number}")
-    runs = RunListWith(tmp_path)
+    runs = looked_at(tmp_path)
     found = runs.comparison(Asked(run=[f"run{number}" for number in range(MOST_LINES + 4)]))
     assert len(found.lines) == MOST_LINES
     with pytest.raises(ValueError, match="of"):
@@ -189,7 +190,7 @@ def test_names_that_are_odd_stay_names(tmp_path: Path) -> None:
     found = listing_of(RunList(tmp_path))
     assert {line.key for line in found.runs} == {"run", "a b&c=%2F#<i>", "��"}
     assert all(line.best for line in found.runs)
-    json.loads(RunListWith(tmp_path).encoded(RUNS)[0])
+    json.loads(looked_at(tmp_path).encoded(RUNS)[0])
 
 
 def test_a_study_names_no_folder_outside_of_itself(tmp_path: Path) -> None:
