@@ -203,3 +203,29 @@ def test_the_report_has_games(run: Path, open_page: OpenPage) -> None:
     rows.last.locator("button").click()
     page.locator(".replay").press("End")
     assert listed(run)[-1].outcome in page.locator(".replay-said").inner_text()
+
+
+@pytest.mark.parametrize("run", ["connect_four"], indirect=True, scope="module")
+def test_a_card_leads_to_a_game_against_the_player(
+    run: Path, address: str, open_page: OpenPage, keep_picture: KeepPicture
+) -> None:
+    with RunFolder.open(run).ledger(read_only=True) as ledger:
+        before = ledger.position
+    page = open_page(f"{address}#player", width=1440)
+    cards = page.locator(".cards li")
+    cards.first.wait_for()
+    keep_picture(page, "cards")
+    page.get_by_role("button", name="name", exact=True).click()
+    names = cards.locator("h3 a").all_inner_texts()
+    assert names == sorted(names)
+    page.get_by_role("link", name="play against main.1").click()
+    page.locator("#who", has_text="against main.1").wait_for(timeout=60_000)
+    moves = page.locator("#table button:not([disabled])")
+    moves.first.wait_for()
+    moves.first.click()
+    page.locator("#table .game-stone").first.wait_for(state="attached")
+    page.get_by_role("link", name="back to the run").click()
+    page.locator("#run", has_text="run").wait_for()
+    page.close()
+    with RunFolder.open(run).ledger(read_only=True) as ledger:
+        assert ledger.position == before  # looking at a run changes nothing

@@ -53,3 +53,25 @@ def test_the_appendix_opens(address: str, open_page: Callable[..., Page]) -> Non
     page.locator("#appendix summary").first.click()
     assert page.locator("#appendix pre").first.is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_paper_has_all_of_it(
+    address: str, open_page: Callable[..., Page], keep_picture: Callable[[Page, str], None]
+) -> None:
+    page = open_page(address)
+    page.locator(".verdict", has_text="main").wait_for()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    printed = page.locator(".printed")
+    told = printed.inner_text()
+    for title in ("Overview", "League", "Players", "Spinning top", "Matches", "Games", "Training"):
+        assert printed.locator("> h2", has_text=title).count() == 1
+    for part in ("Who beats whom", "Lineage", "Layers, strongest first", "Value loss", "main.3"):
+        assert part in told, part
+    assert printed.locator(".plot canvas").count() >= 5
+    too_wide = "one => [...one.querySelectorAll('.panel')].filter((part) => part.scrollWidth > part.clientWidth).length"
+    assert printed.evaluate(too_wide) == 0
+    assert page.locator("#appendix pre").first.is_visible()
+    keep_picture(page, "report_paper")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert printed.count() == 0
+    assert page.locator("main .verdict").is_visible()

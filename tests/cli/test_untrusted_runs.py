@@ -28,6 +28,7 @@ import ludus as front_door
 from ludus.data.records import SettingsChanged
 from ludus.data.replay import INDEX, SUFFIX, decode_replay, encode_replay
 from ludus.evaluation.play.replays import replay_reader
+from ludus.observe.run_list import RunList
 from ludus.observe.view import RunView
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder
@@ -184,6 +185,12 @@ def test_a_run_executes_nothing_that_came_with_it(
     view.follow()
     for document in ("overview", "league", "history", "top", "matches", "player/main"):
         view.encoded(document)
+    runs = RunList(run.parent)
+    runs.look()
+    while runs.follow():
+        pass
+    assert json.loads(runs.encoded("runs")[0])["runs"][0]["is_read"]
+    runs.encoded_comparison({"run": runs.run_keys(), "of": ["metric"]})
     with pytest.raises((ValueError, OSError)):
         replay_reader(view.folder)("none.replay")
     for use in (front_door.Run(run).experiment, front_door.Run(run).load_agent, lambda: front_door.load_agent(run)):
@@ -265,6 +272,9 @@ def test_watching_a_run_executes_nothing_that_came_with_it(trained: Path, tmp_pa
     )
     assert [*found.values()][:4] == [200] * 4
     assert [*found.values()][4] != 200
+    among = [f"run/{run.name}/{name}" for name in ("", "data/league", "data/player/main")] if way == "absolute" else []
+    found = documents_of(run.parent, "data/runs", "data/compare", *among)
+    assert {*found.values()} == {200}
     assert not mark.exists()
 
 
@@ -343,6 +353,10 @@ def test_a_pipe_keeps_no_reader_waiting(ludus: Ludus, trained: Path, tmp_path: P
     with suppress(OSError, StoreError):  # the page tells it
         view.look()
         view.follow()
+    runs = RunList(tmp_path)
+    runs.look()
+    runs.follow()
+    assert json.loads(runs.encoded("runs")[0])["runs"][0]["key"] == "run"
 
 
 # --- replays, datasets and models ---

@@ -128,6 +128,13 @@ def test_snapshots_that_no_longer_get_better_are_named(
     assert list(concerns_of_ratings({}, {"main": names}, metrics)) == []
 
 
+def test_a_rating_that_is_not_known_yet_says_nothing_about_progress(tmp_path: Path) -> None:
+    names = [f"main.{number}" for number in range(1, 9)]
+    ratings = {name: (100.0 * number, 10.0) for number, name in enumerate(names)} | {names[-1]: (300.0, 170.0)}
+    metrics = table(tmp_path, entropy=[1.0] * 10 + [0.1] * 10)
+    assert list(concerns_of_ratings(ratings, {"main": names}, metrics)) == []
+
+
 def test_matches_that_are_all_void_are_named() -> None:
     voids = {"game: it rained": 3, "stopped": 4}
     for finished, said in ((0, ["no match has been finished"]), (1, [])):

@@ -95,10 +95,12 @@ def test_strength_follows_from_the_numbers_of_the_league(run: RunFolder) -> None
     assert best in strength["verdict"][0]
 
 
-def strength(*yardsticks: tuple[str, float], y: Sequence[float] = (), **more: Any) -> Strength:
+def strength(
+    *yardsticks: tuple[str, float], y: Sequence[float] = (), scores: Sequence[float] = (1.0, 1.0), **more: Any
+) -> Strength:
     lines = [
-        YardstickLine(player=name, win_rate=rate, low=rate - 0.04, high=rate + 0.04, games=500)
-        for name, rate in yardsticks
+        YardstickLine(player=name, score=score, win_rate=rate, low=rate - 0.04, high=rate + 0.04, games=500)
+        for (name, rate), score in zip(yardsticks, scores, strict=False)
     ]
     rated = RatedLine(name="main", x=[1e6 * place for place in range(len(y))], y=[*y], error=[10.0] * len(y))
     parts = {"verdict": [], "player": "main", "best": "main.9", "best_elo": 0.0, "rating_unit": "Elo", "bots": {}}
@@ -137,6 +139,10 @@ def strength(*yardsticks: tuple[str, float], y: Sequence[float] = (), **more: An
             strength(("random", 0.9), exploitability=[Series(name="main", x=[1, 2], y=[0.5, 0.34])]),
             "main.9 beats random in 90% (86% to 94%) of games. "
             "Its NashConv is 0.34: what best responses gain, summed over the seats.",
+        ),
+        (
+            strength(("equilibrium", 0.55), scores=(-0.025,)),
+            "main.9 wins 55% (51% to 59%) of games against equilibrium, and loses 0.025 a game on average.",
         ),
         (strength(best=None), "No evaluation has ended yet: how strong it is will be known after the first one."),
     ],

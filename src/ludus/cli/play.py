@@ -15,7 +15,7 @@ from ludus.cli.options import AT_LEAST_0, COUNT, PageOptions, Weights, code_trus
 from ludus.config import ConfigError
 from ludus.data.records import RECORDED
 from ludus.evaluation.entrants import is_run_address, split_address
-from ludus.evaluation.play.house import BEST, PERSON, Kept, Opponents, PlayHost
+from ludus.evaluation.play.house import PERSON, Kept, Opponents, PlayHost
 from ludus.evaluation.play.replays import drawing_of, replay_reader
 from ludus.evaluation.play.session import Ended, GameSeats, WrongMove, abandoned, finished, write_replay
 from ludus.evaluation.play.terminal import InputEnded, play_in_terminal
@@ -87,9 +87,7 @@ def play_command(
     source = experiment.measured_game
     records = _Records(folder, source)
     house = PlayHost(source, opponents, person=person, keep=records.keep, drawing=None if terminal else drawing_of)
-    # The best of the first learning player; else its newest snapshot, else itself, else a bot.
-    usual = next((name for name in opponents.names() if name.endswith(BEST)), opponents.names()[0])
-    chosen = found[0] if found else usual
+    chosen = found[0] if found else opponents.usual()
     try:
         house.start(chosen, seat).close("tried")
     except WrongMove as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,28 +17,39 @@ from ludus.lookup import open_run
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
 
+if TYPE_CHECKING:
+    from ludus.evaluation.game_recorder import GamesOnRequest
+    from ludus.evaluation.play.server import PlayPage
+    from ludus.observe.view import RunView
+    from ludus.observe.web.dashboard import Dashboard
+    from ludus.observe.web.page_server import PageAccess
+
 
 @click.command("watch")
 @click.argument("run", required=False, type=click.Path())
 @trust_option
 @page_options
 def watch_command(run: str | None, trust: bool, **page: Any) -> int:
-    """Show RUN (default: the newest under runs/) in a browser: its progress, league, players and matches.
+    """Show RUN (default: the newest under runs/) in a browser: its progress, league, players and matches. Of a folder
+    that holds runs, such as runs/, or of a study, show the list of its runs, and compare them.
 
     Reads only, while the run trains or long after, also from a copy or a read-only disk. On another machine:
     `ssh -L 8000:localhost:8000 MACHINE`, there `ludus watch RUN --port 8000`, here http://localhost:8000.
     """
     options = PageOptions(**page)
     access = options.access()
-    from ludus.evaluation.play.replays import replay_reader
+    from ludus.observe.run_list import has_runs
+
+    path = None if run is None else Path(run)
+    if path is not None and has_runs(path):
+        return _watch_several(path, options, access, trust)
     from ludus.observe.view import RunView
-    from ludus.observe.web.dashboard import Dashboard
 
     folder = open_run(run)
     signals = EndSignals()
     with (
         closing(RunView(folder)) as view,
-        closing(Dashboard(view, replay_reader(folder, trusted=trust), _player_of_games(folder, trust))) as dashboard,
+        closing(_dashboard(folder, view, trust)) as dashboard,
         options.serving(dashboard.app, access, f"{folder.path} at URL (Ctrl-C ends)"),
         closing(dashboard),  # before the server, which waits for its requests
     ):
@@ -46,11 +57,41 @@ def watch_command(run: str | None, trust: bool, **page: Any) -> int:
     return signals.exit_code
 
 
-def _player_of_games(folder: RunFolder, trust: bool) -> Callable[[Sequence[str]], Any]:
-    """Plays games between players of the run. PyTorch and the run's code are loaded at the first one."""
+def _watch_several(path: Path, options: PageOptions, access: PageAccess, trust: bool) -> int:
+    from ludus.observe.run_list import RunList
+    from ludus.observe.web.run_list_pages import RunListPages
+
+    signals = EndSignals()
+    with (
+        closing(RunListPages(RunList(path), lambda folder, view: _dashboard(folder, view, trust))) as pages,
+        options.serving(pages.app, access, f"{path} at URL (Ctrl-C ends)"),
+        closing(pages),
+    ):
+        signals.wait()
+    return signals.exit_code
+
+
+def _dashboard(folder: RunFolder, view: RunView, trust: bool) -> Dashboard:
+    from ludus.evaluation.play.replays import replay_reader
+    from ludus.observe.web.dashboard import Dashboard
+
+    read_replay = replay_reader(folder, trusted=trust)
+    games = _games_of(folder, trust)
+
+    def play_page() -> PlayPage:
+        host = games().host()
+        from ludus.evaluation.play.server import PlayPage
+
+        return PlayPage(host, host.opponents.usual(), None, read_replay=read_replay)
+
+    return Dashboard(view, read_replay, lambda players: games().play(players), play_page)
+
+
+def _games_of(folder: RunFolder, trust: bool) -> Callable[[], GamesOnRequest]:
+    """Games with players of the run. PyTorch and the run's code are loaded at the first one."""
 
     @cache
-    def games() -> Any:
+    def games() -> GamesOnRequest:
         try:
             from ludus.evaluation.game_recorder import GamesOnRequest
             from ludus.models.policy import use_threads
@@ -60,7 +101,7 @@ def _player_of_games(folder: RunFolder, trust: bool) -> Callable[[Sequence[str]]
         use_threads(1)
         return GamesOnRequest(folder, trusted=trust)
 
-    return lambda players: games().play(players)
+    return games
 
 
 @click.command("report")

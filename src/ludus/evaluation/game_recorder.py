@@ -16,7 +16,8 @@ import numpy as np
 
 from ludus.data.records import Match
 from ludus.data.trees import Tree
-from ludus.evaluation.play.house import Opponents
+from ludus.evaluation.play.house import PERSON, Kept, Opponents, PlayHost
+from ludus.evaluation.play.replays import drawing_of
 from ludus.evaluation.play.session import PolicyOutput, SeatedOpponent
 from ludus.evaluation.play.views import GameView, find_view, has_own_view
 from ludus.experiment import Experiment
@@ -450,6 +451,12 @@ class GamesOnRequest:
         finally:
             self._lock.release()
 
+    def host(self) -> PlayHost:
+        """A host of games of a person. They are not recorded: looking at a run changes nothing."""
+        with self._lock:
+            source, opponents = self._load()
+        return PlayHost(source, opponents, person=PERSON, keep=_not_kept, drawing=drawing_of)
+
     def _load(self) -> tuple[GameSource, Opponents]:
         if self._loaded is None:
             with trusting(self._trusted):
@@ -460,3 +467,7 @@ class GamesOnRequest:
             opponents = Opponents(experiment, folder, league, weights="average", greedy=False)
             self._loaded = experiment.measured_game, opponents
         return self._loaded
+
+
+def _not_kept(*_: object) -> Kept:
+    return Kept(text="not recorded: the dashboard changes nothing; ludus play keeps games")

@@ -196,6 +196,84 @@ class PlayerView(msgspec.Struct, frozen=True, kw_only=True):
     children: list[str]
 
 
+class RunLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at a glance."""
+
+    key: str
+    """Its path below the folder of the list, as addresses name it."""
+    name: str
+    experiment: str
+    trial: str | None
+    game: str
+    study: str | None
+    """Key of the study that it belongs to."""
+    setting: str
+    seed: int | None
+    state: str
+    """As `ludus status` says, or damaged."""
+    is_live: bool
+    silent_s: float
+    decisions: int
+    budget: int
+    decisions_per_s: float | None
+    created: str
+    updated: float | None
+    """Unix time of the latest status."""
+    is_read: bool
+    """Whether what follows is known; it is read after the list is shown."""
+    verdict: list[str]
+    best: str | None
+    best_rating: float | None
+    rating_unit: str
+    problem: str
+    """The reason that it is damaged, or that there is no verdict."""
+
+
+class StudyLine(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    name: str
+    objective: str
+    lower_is_better: bool
+    is_complete: bool
+    done: int
+    planned: int
+    failed: int
+    best: str | None
+    """Setting with the best mean."""
+    mean: float | None
+    interval: tuple[float, float] | None
+
+
+class OtherFolder(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    why: str
+
+
+class RunListing(msgspec.Struct, frozen=True, kw_only=True):
+    folder: str
+    study: str | None
+    """The key of the study, if the folder is one."""
+    runs: list[RunLine]
+    """Newest first."""
+    studies: list[StudyLine]
+    others: list[OtherFolder]
+    """Folders that are no runs."""
+    unread: int
+    """Runs whose verdict is not known yet."""
+    left_out: int
+    """Runs beyond the most that are listed."""
+
+
+class StudyPage(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    name: str
+    lower_is_better: bool
+    metric: str
+    """The one that `ludus study show --plot` draws."""
+    results: dict[str, Any]
+    """As `ludus study show --json` prints them."""
+
+
 Floats = NDArray[np.float64]
 POINTS = 240
 """A curve has at most so many points: more than a screen can show says nothing more."""

@@ -3,6 +3,7 @@ It imports and executes nothing that the run names."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -276,8 +277,11 @@ class RunFold:
     """The league of a run, and its past as far as it is shown. `follow` folds what is new in the ledger. The state is
     saved beside the ledger now and then; the file may be deleted, and is ignored unless it fits."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, *, brief: bool = False) -> None:
+        """`brief`: a small league is folded without its ratings over time, which take most of the time. It must not be
+        followed on."""
         self._folder = folder
+        self._brief = brief
         self.league, self._evaluation = read_league(folder)
         self.ledger = folder.ledger(read_only=True)
         self.seen = 0
@@ -324,7 +328,8 @@ class RunFold:
             self._rate_every = 1
             while finished // self._rate_every >= 2 * POINTS:
                 self._rate_every *= 2
-            self._rate_at = self._rate_every
+            is_small = self.ledger.position[0] < SAVE_EVERY  # it is not saved either
+            self._rate_at = sys.maxsize if self._brief and is_small else self._rate_every
         self.ledger.fold(self._count, before)
         if self.seen > before:
             self._summaries.clear()

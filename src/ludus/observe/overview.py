@@ -60,7 +60,7 @@ def overview(
         run=folder.path.resolve().name,
         experiment=str(experiment.get("name", "")),
         trial=experiment.get("trial"),
-        game=_kind(experiment.get("game")),
+        game=kind_of(experiment.get("game")),
         state=status.state if status else state,
         ended=ended,
         time=status.time if status else None,
@@ -142,7 +142,7 @@ def _curves(metrics: MetricsTable, learners: Sequence[str]) -> list[Series]:
     return curves_of(metrics, {name: name for name in names})
 
 
-def _kind(encoded: Any) -> str:
+def kind_of(encoded: Any) -> str:
     """The class of an encoded part of an experiment."""
     kind = encoded.get("type", "") if isinstance(encoded, dict) else encoded
     return str(kind or "").rpartition(":")[2]
@@ -162,6 +162,8 @@ FAR_APART = 1.0
 """KL (nats) of averaged from live weights that healthy trainings do not reach. docs/running.md"""
 STILL = 5
 """Snapshots in a row whose ratings do not differ."""
+SURE_ELO = 100.0
+"""Half an interval above which a rating, as that of a snapshot with few games, tells nothing about progress."""
 MANY_VOIDS = 0.05
 FEWEST_VOIDS = 10
 MANY_STALE = 0.2
@@ -333,7 +335,8 @@ def concerns_of_ratings(
     be at an equilibrium, where all ratings are equal. `elo`: with its standard error; `snapshots`: of each learning
     player, oldest first."""
     for player, own in snapshots.items():
-        known, newest = _entropy(metrics, player), [elo[one] for one in own if one in elo][-STILL:]
+        rated = [elo[one] for one in own if one in elo and 2 * elo[one][1] <= SURE_ELO]
+        known, newest = _entropy(metrics, player), rated[-STILL:]
         if known is None or len(newest) < STILL or len(own) <= STILL:
             continue
         first, last = float(known[1][:5].mean()), float(known[1][-5:].mean())

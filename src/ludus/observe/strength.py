@@ -29,6 +29,8 @@ class YardstickLine(msgspec.Struct, frozen=True, kw_only=True):
     """The best snapshot against a scripted player, in evaluation games. A draw is half a win."""
 
     player: str
+    score: float
+    """Mean score. Where stakes differ, as in poker, who wins most games may still lose."""
     win_rate: float
     low: float
     high: float
@@ -92,7 +94,11 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
         exploitability=exploitability,
         exploited=[_exploited(metrics, name) for name in metrics.names if name.endswith(EXPLOITED)],
     )
-    return msgspec.structs.replace(made, verdict=verdict_of(made, known))
+    if best is None and league.absent:
+        told = [f"How strong it is cannot be told: {len(league.absent):,} of its players have no readable weights."]
+    else:
+        told = verdict_of(made, known)
+    return msgspec.structs.replace(made, verdict=told)
 
 
 def _exploited(metrics: MetricsTable, name: str) -> Series:
@@ -125,12 +131,14 @@ def _rated(league: League, player: str, known: dict[str, tuple[float, float]], *
 def _yardsticks(league: League, best: str, bots: dict[str, float]) -> list[YardstickLine]:
     names = [best, *sorted(bots, key=bots.__getitem__, reverse=True)]
     games, points = league.payoffs.evaluation.counts(names)
+    scores = league.payoffs.evaluation.mean_scores(names)
     lines = []
     for column, bot in enumerate(names[1:], start=1):
         if (played := float(games[0, column])) > 0:
             low, high = wilson_interval(float(points[0, column]), played)
             rate = float(points[0, column]) / played
-            lines.append(YardstickLine(player=bot, win_rate=rate, low=low, high=high, games=played))
+            score = float(scores[0, column])
+            lines.append(YardstickLine(player=bot, score=score, win_rate=rate, low=low, high=high, games=played))
     return lines
 
 
@@ -179,9 +187,13 @@ def _against(strength: Strength, known: dict[str, tuple[float, float]]) -> str:
         return f"{best} is the best snapshot of {strength.player}; it was not measured against scripted players."
     hardest = strength.yardsticks[0]
     share = f"{hardest.win_rate:.0%} ({hardest.low:.0%} to {hardest.high:.0%})"
+    if hardest.low > 0.5 and hardest.score < 0:
+        return (
+            f"{best} wins {share} of games against {hardest.player}, and loses {-hardest.score:.2g} a game on average."
+        )
     if hardest.low > 0.5:
         return f"{best} beats {hardest.player} in {share} of games."
-    beaten = next((one.player for one in strength.yardsticks if one.low > 0.5), None)
+    beaten = next((one.player for one in strength.yardsticks if one.low > 0.5 and one.score >= 0), None)
     more = "." if beaten is None else f"; it beats {beaten}."
     if hardest.high < 0.5:
         return f"{best} wins only {share} of games against {hardest.player}{more}"

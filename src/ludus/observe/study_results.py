@@ -3,7 +3,7 @@ Reads plain files and executes nothing that they name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -64,7 +64,7 @@ def _mean(values: Floats) -> Floats:
     return np.asarray(values.mean(axis=-1))
 
 
-class _Run(msgspec.Struct, frozen=True, kw_only=True):
+class StudyRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run as `study.json` has it."""
 
     name: str
@@ -81,7 +81,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     objective: str
     lower_is_better: bool
     player: str
-    runs: list[_Run]
+    runs: list[StudyRun]
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,13 +138,22 @@ class StudyResults:
         if outside := [run.name for run in self._facts.runs if Path(run.name).name != run.name]:
             raise RunFolderError(f"{self.path / 'study.json'} names a run that is not in it: {outside[0]!r}")
         self.objective = self._facts.objective
-        by_setting: dict[str, list[_Run]] = {}
+        by_setting: dict[str, list[StudyRun]] = {}
         for run in self._facts.runs:
             by_setting.setdefault(run.setting, []).append(run)
         found = [self._of_setting(runs) for runs in by_setting.values()]
         sign = 1.0 if self._facts.lower_is_better else -1.0
         self.settings = tuple(sorted(found, key=lambda one: np.inf if one.mean is None else sign * one.mean.value))
         """The best mean first, then those without a result."""
+
+    @property
+    def runs(self) -> Sequence[StudyRun]:
+        """All that are planned."""
+        return self._facts.runs
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self._facts.lower_is_better
 
     @property
     def is_complete(self) -> bool:
@@ -211,7 +220,7 @@ class StudyResults:
             points = [one for one in both if all(isinstance(value, int | float) for value in one)]
             if points:
                 steps, values = np.array(points, np.float64).T
-                found.setdefault(run.setting, {})[run.seed] = _after_resumes(steps, values)
+                found.setdefault(run.setting, {})[run.seed] = after_resumes(steps, values)
         if not found:
             raise ConfigError(f"{self.path}: no run has a metric {name!r}{did_you_mean(name, known)}")
         return found
@@ -235,7 +244,7 @@ class StudyResults:
         bands = {setting: mean_curve([*runs.values()]) for setting, runs in self.curves(metric).items()}
         return drawn_bands(kind, bands, metric)
 
-    def _of_setting(self, runs: list[_Run]) -> SettingResult:
+    def _of_setting(self, runs: list[StudyRun]) -> SettingResult:
         values: dict[int, float] = {}
         tasks: list[list[float]] = []
         failed: dict[int, str] = {}
@@ -276,7 +285,7 @@ def mean_curve(runs: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Float
     return steps, values.mean(axis=0), np.asarray(low), np.asarray(high)
 
 
-def _after_resumes(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
+def after_resumes(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Without the rows that a run has taken back by falling back to a checkpoint."""
     kept = steps <= np.minimum.accumulate(np.append(steps[1:], np.inf)[::-1])[::-1]
     return steps[kept], values[kept]

@@ -123,6 +123,10 @@ class RunView:
                 self._why_no_league = str(error)
             self._glance = self._glanced(fold)
 
+    def is_quick(self, name: str) -> bool:
+        """Whether the document needs no look at the ledger."""
+        return name in QUICK
+
     @property
     def is_live(self) -> bool:
         """More may come."""
@@ -180,7 +184,7 @@ class RunView:
             chosen = msgspec.convert(dict(asked), MatchFilter, strict=False)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
-        return _encoded(self.matches(chosen))
+        return encoded_document(self.matches(chosen))
 
     def replays(self) -> list[str]:
         """Files with recorded games, newest first."""
@@ -195,7 +199,7 @@ class RunView:
             raise ViewError(str(error)) from error
 
     def encoded_game(self, name: str) -> bytes:
-        return _encoded(self.game(name))
+        return encoded_document(self.game(name))
 
     def encoded(self, name: str) -> tuple[bytes, str]:
         """A document as JSON, and a tag that changes with it. A costly one is not made again for every change."""
@@ -206,7 +210,7 @@ class RunView:
                 began = time.monotonic()
                 if name in (GAMES, STRENGTH, LEAGUE, HISTORY, TOP, MATCHES):
                     self._missing[name] = version
-                content = _encoded(self.document(name))
+                content = encoded_document(self.document(name))
                 self._missing.pop(name, None)
                 ended = time.monotonic()
                 made = self._made[name] = _Made(content, version, ended + PACE * (ended - began))
@@ -284,6 +288,6 @@ class RunView:
         return found
 
 
-def _encoded(document: object) -> bytes:
+def encoded_document(document: object) -> bytes:
     """As JSON, without the logins of addresses in commands and settings: a page has more readers than a run folder."""
     return without_logins(msgspec.json.encode(document).decode()).encode()

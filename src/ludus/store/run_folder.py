@@ -50,7 +50,7 @@ from ludus.system.text import without_logins
 
 FORMAT = 2  # format 2 names classes by their public names and holds the facts of the game
 GIT_S = 5.0  # time limit of a git command
-_RUN_FILE = "run.json"
+RUN_FILE = "run.json"
 _LEDGER_FILE = "ledger.db"
 _LOCK_FILE = "lock.json"
 _SUBFOLDERS = ("models", "checkpoints", "metrics", "logs")
@@ -159,7 +159,7 @@ class RunFolder:
         for folder in (path, *(path / name for name in _SUBFOLDERS)):
             make_folder(folder)
         Ledger(path / _LEDGER_FILE).close()
-        _write_facts(path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+        _write_facts(path / RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
         return cls.open(path, trusted=True)
 
     @classmethod
@@ -169,9 +169,9 @@ class RunFolder:
         if not path.is_dir():
             raise RunFolderError(f"no run folder {path}{_nearest_runs(path.parent)}")
         try:
-            content = read_file(path / _RUN_FILE)
+            content = read_file(path / RUN_FILE)
         except FileNotFoundError:
-            raise RunFolderError(f"{path} is not a run folder, it has no {_RUN_FILE}{_nearest_runs(path)}") from None
+            raise RunFolderError(f"{path} is not a run folder, it has no {RUN_FILE}{_nearest_runs(path)}") from None
         try:
             stamp = msgspec.json.decode(content, type=_Stamp)
             if stamp.format != FORMAT:
@@ -183,17 +183,17 @@ class RunFolder:
                 )
             facts = msgspec.json.decode(content, type=RunFacts)
             if not isinstance(msgspec.json.decode(facts.experiment), dict):  # what is raw was not checked yet
-                raise RunFolderError(f"{path / _RUN_FILE} is damaged: its experiment is no mapping")
+                raise RunFolderError(f"{path / RUN_FILE} is damaged: its experiment is no mapping")
             return cls(path, facts, trusts_runs.get() if trusted is None else trusted)
         except UNREADABLE as error:
-            raise RunFolderError(f"{path / _RUN_FILE} is damaged: {error}") from error
+            raise RunFolderError(f"{path / RUN_FILE} is damaged: {error}") from error
 
     def with_experiment(self, experiment: bytes | object) -> RunFolder:
         """Replace the experiment of the run. The old `run.json` is kept as `run.NUMBER.json`."""
         kept = sum(1 for _ in self.path.glob("run.*.json"))
-        _write_facts(self.path / f"run.{kept + 1}.json", read_file(self.path / _RUN_FILE))
+        _write_facts(self.path / f"run.{kept + 1}.json", read_file(self.path / RUN_FILE))
         facts = msgspec.structs.replace(self.facts, experiment=msgspec.Raw(_as_json(experiment)))
-        _write_facts(self.path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+        _write_facts(self.path / RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
         return RunFolder(self.path, facts, self.trusted)
 
     def require_own_code(self) -> None:
@@ -219,7 +219,7 @@ class RunFolder:
 
     def _named_texts(self) -> Iterator[tuple[str, str]]:
         """All texts of the experiment, of later changes in the ledger, and of changes that wait, with their place."""
-        yield from ((text, _RUN_FILE) for text in _texts(msgspec.json.decode(self.facts.experiment)))
+        yield from ((text, RUN_FILE) for text in _texts(msgspec.json.decode(self.facts.experiment)))
         if self.ledger_path.exists():
             with self.ledger(read_only=True) as ledger:
                 for settings in ledger.settings():
@@ -233,7 +233,7 @@ class RunFolder:
     def require_free(path: str | Path) -> None:
         """Raises `RunFolderError` if no run can be created at `path`."""
         path = Path(path)
-        if (path / _RUN_FILE).exists():
+        if (path / RUN_FILE).exists():
             raise RunFolderError(f"{path} is a run already; resume it, or choose another folder")
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, a run needs a folder")
@@ -385,7 +385,7 @@ def _inside_run(text: str, run: Path) -> Path | None:
         return None
     words = _words(text.removeprefix(_COMMAND))
     if text.startswith(_COMMAND) and (not words or any(map(_is_program, words[1:]))):
-        return run / _RUN_FILE
+        return run / RUN_FILE
     for part in dict.fromkeys((text, *words)):
         for path in _possible_paths(part, is_address=":" in text):
             if os.path.lexists(path) and _lies_in_run(Path(path), run):
@@ -418,7 +418,7 @@ def _possible_paths(part: str, *, is_address: bool) -> Iterator[str]:
         later = ends[bisect_left(ends, start) :][:_MOST_ENDS]
         # Up to a slash it is a folder. What follows in a run folder need not be found to lie in it.
         folders = (found.start() for found in islice(re.finditer("/", part[start:]), _MOST_ENDS))
-        named = [*(part[start:end] for end in later), *(f"{part[start : start + end]}/{_RUN_FILE}" for end in folders)]
+        named = [*(part[start:end] for end in later), *(f"{part[start : start + end]}/{RUN_FILE}" for end in folders)]
         yield from (os.path.expanduser(name) for name in named if name and "\0" not in name)
         if later and (module := _MODULE.fullmatch(part[start : later[0]])):
             yield f"{module[1]}.py"  # a program may find it in the folder that it runs in
@@ -438,7 +438,7 @@ def _lies_in_run(path: Path, run: Path) -> bool:
         places = (Path(os.path.abspath(path)), path.resolve())
         return (len(path.parts) > 1 and not own.isdisjoint(places)) or any(
             parent in own
-            or ((parent / _RUN_FILE).is_file() and (parent / "models").is_dir())
+            or ((parent / RUN_FILE).is_file() and (parent / "models").is_dir())
             or ((parent / "study.json").is_file() and (parent / "runs").is_dir())
             for place in places
             for parent in place.parents
@@ -465,7 +465,7 @@ def _as_json(experiment: bytes | object) -> bytes:
 
 def _nearest_runs(place: Path) -> str:
     """The end of an error message: run folders in `place`."""
-    found = [str(file.parent) for file in sorted(place.glob(f"*/{_RUN_FILE}"))]
+    found = [str(file.parent) for file in sorted(place.glob(f"*/{RUN_FILE}"))]
     if not found:
         return "; start one with `ludus train`"
     more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""

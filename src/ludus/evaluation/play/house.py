@@ -61,6 +61,11 @@ class Opponents:
             for name in names
         ]
 
+    def usual(self) -> str:
+        """The best of the first learning player; else its newest snapshot, else itself, else a bot."""
+        names = self.names()
+        return next((name for name in names if name.endswith(BEST)), names[0])
+
     def weights_of(self, name: str) -> Variant | None:
         """The weights that a player plays with; None for a bot."""
         with self._lock:

@@ -59,9 +59,10 @@ function say(text) {
 }
 
 async function begin() {
-  const start = await ask("/start");
+  const start = await ask("start");
   document.title = `Ludus: ${start.game}`;
   at("title").textContent = inWords(start.game);
+  if (location.pathname.endsWith("/play/")) at("title").append(" ", make("a", { href: "../", class: "back" }, "back to the run"));
   seats = start.seats;
   offered = new Map(start.players.map((one) => [one.name, one]));
   if (!offered.has(start.player)) at("player").append(new Option(start.player));
@@ -70,7 +71,8 @@ async function begin() {
     at("player").append(make("optgroup", { label: group }, ...members.map(({ name }) => new Option(described(name), name))));
   }
   at("seat").append(new Option("any", ""), ...seats.map((name, seat) => new Option(name, seat)));
-  at("player").value = start.player;
+  const named = new URLSearchParams(location.search).get("player"); // as a card of the dashboard does
+  at("player").value = named !== null && offered.has(named) ? named : start.player;
   at("seat").value = start.seat ?? "";
   await newGame();
 }
@@ -78,7 +80,7 @@ async function begin() {
 async function newGame() {
   loop = null;
   const seat = at("seat").value;
-  const told = await ask("/game", { player: at("player").value, seat: seat === "" ? null : Number(seat) });
+  const told = await ask("game", { player: at("player").value, seat: seat === "" ? null : Number(seat) });
   session = told.session;
   replay?.close();
   replay = null;
@@ -109,7 +111,7 @@ function move(option) {
   attempt(async () => {
     const placed = showOwnStone(option);
     try {
-      const told = await ask("/move", { option });
+      const told = await ask("move", { option });
       await placed;
       show(told);
     } catch (error) {
@@ -131,7 +133,7 @@ function showOwnStone(option) {
 
 function undo() {
   if (underWay > 0 || !state?.can_undo) return;
-  attempt(async () => show(await ask("/undo", {})));
+  attempt(async () => show(await ask("undo", {})));
 }
 
 // --- time ---
@@ -143,7 +145,7 @@ async function run() {
   while (loop === own && state.open) {
     const since = performance.now();
     try {
-      const told = await ask("/tick", { orders: orders.take() });
+      const told = await ask("tick", { orders: orders.take() });
       if (loop !== own) return; // another game has begun meanwhile
       show(told);
     } catch (error) {
@@ -255,7 +257,7 @@ function showOptions() {
 function lookAt(step) {
   attempt(async () => {
     if (replay === null) {
-      const found = await ask(`/replays/${encodeURIComponent(state.kept.replay)}`);
+      const found = await ask(`replays/${encodeURIComponent(state.kept.replay)}`);
       const players = state.names.map((name) => ({ name, model: "" }));
       const last = found.steps.length - 1;
       const steps = state.analysis ? (state.analysis.end ?? state.analysis.turns.at(-1)).step : last;
@@ -273,7 +275,7 @@ function lookAt(step) {
 async function waitForRecord(asked) {
   if (asked !== session) return; // another game has begun
   try {
-    show(await ask(`/state?session=${encodeURIComponent(session)}&thoughts=${at("thoughts").checked}`));
+    show(await ask(`state?session=${encodeURIComponent(session)}&thoughts=${at("thoughts").checked}`));
   } catch (error) {
     say(error.message);
   }
@@ -314,7 +316,7 @@ at("rematch").addEventListener("click", () => {
   attempt(newGame);
 });
 at("thoughts").addEventListener("change", () => attempt(async () => {
-  show(await ask(`/state?session=${encodeURIComponent(session)}&thoughts=${at("thoughts").checked}`));
+  show(await ask(`state?session=${encodeURIComponent(session)}&thoughts=${at("thoughts").checked}`));
 }));
 at("undo").addEventListener("click", undo);
 at("look").addEventListener("click", () => lookAt(null));
@@ -333,7 +335,7 @@ document.addEventListener("keydown", (event) => {
 });
 addEventListener("pagehide", () => {
   const left = new Blob([JSON.stringify({ session })], { type: "application/json" });
-  if (session !== null) navigator.sendBeacon("/leave", left);
+  if (session !== null) navigator.sendBeacon("leave", left);
 });
 
 attempt(begin);

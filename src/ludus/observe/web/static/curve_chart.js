@@ -7,8 +7,8 @@ import { lineStyle } from "./palette.js";
 
 const HEIGHT = 220;
 
-// A chart that `show` draws: curves are [{name, x, y, error, level}] with the same x. `error`, optional: a half-width;
-// `level`: a value that stays, drawn as a thin line.
+// A chart that `show` draws: curves are [{name, x, y, error, low, high, level}] with the same x. `error`, optional: a
+// half-width; `low` and `high` instead: both ends. `level`: a value that stays, drawn as a thin line.
 export class CurveChart {
   constructor({ label, unit = "", xLabel = "decisions", range = null, height = HEIGHT }) {
     this.label = label;
@@ -88,16 +88,16 @@ export class CurveChart {
         value: (_, value) => short(value),
       });
       columns.push(curve.y);
-      if (curve.error) {
+      if (curve.error || curve.low) {
         const fill = `${colour}30`;
         bands.push({ series: [columns.length, columns.length + 1], fill });
-        for (const sign of [1, -1]) {
-          series.push({ show: isShown, stroke: "transparent", spanGaps: true, points: { show: false } });
-          columns.push(
-            curve.y.map((value, at) =>
-              isKnown(value) && isKnown(curve.error[at]) ? value + sign * curve.error[at] : null,
-            ),
+        const end = (sign) =>
+          curve.y.map((value, at) =>
+            isKnown(value) && isKnown(curve.error[at]) ? value + sign * curve.error[at] : null,
           );
+        for (const values of curve.low ? [curve.high, curve.low] : [end(1), end(-1)]) {
+          series.push({ show: isShown, stroke: "transparent", spanGaps: true, points: { show: false } });
+          columns.push(values);
         }
       }
     });
@@ -185,4 +185,30 @@ export class CurveChart {
 function last(values) {
   for (let at = values.length - 1; at >= 0; at -= 1) if (isKnown(values[at])) return values[at];
   return null;
+}
+
+// Curves of different runs on a common x: between their own points they are straight, and not known outside of them.
+export function aligned(lines) {
+  const x = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+  return lines.map((line) => ({
+    ...line,
+    x,
+    y: between(x, line.x, line.y),
+    low: line.low && between(x, line.x, line.low),
+    high: line.high && between(x, line.x, line.high),
+  }));
+}
+
+function between(wanted, x, y) {
+  const places = x.map((_, at) => at).filter((at) => isKnown(y[at]));
+  let next = 0;
+  return wanted.map((value) => {
+    while (next < places.length && x[places[next]] < value) next += 1;
+    if (next === places.length) return null;
+    const right = places[next];
+    if (x[right] === value) return y[right];
+    if (next === 0) return null;
+    const left = places[next - 1];
+    return y[left] + ((y[right] - y[left]) * (value - x[left])) / (x[right] - x[left]);
+  });
 }

@@ -30,6 +30,11 @@ export function playerLink(player) {
   return make("a", { href: `#player/${encodeURIComponent(player)}` }, player);
 }
 
+// The dashboard of a run in a list; its key is a path.
+export function runLink(key, text) {
+  return make("a", { href: `run/${key.split("/").map(encodeURIComponent).join("/")}/` }, text);
+}
+
 // A player of the league with the weights that it plays with; a bot has none.
 export function withWeights(one) {
   return one.weights ? `${one.id} (${one.weights})` : one.id;

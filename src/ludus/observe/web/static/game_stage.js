@@ -37,6 +37,7 @@ export class GameStage {
         thoughts.replaceChildren(...thoughtsAt(record, step));
       },
     });
+    if (document.body.classList.contains("printing")) this.replay.go(record.steps.length - 1);
   }
 
   play() {
@@ -167,7 +168,8 @@ export class SmallBoard {
   show(record) {
     this.record = record;
     this.view = new GameView(this.board, { names: record.players.map((player) => player.name), teams: record.teams });
-    const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const isPaper = document.body.classList.contains("printing");
+    const isStill = isPaper || matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.draw(isStill ? record.steps.length - 1 : 0);
     if (isStill) this.stop();
     else this.start();

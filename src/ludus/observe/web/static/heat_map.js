@@ -5,7 +5,8 @@ import { percent, short } from "./numbers.js";
 import { heat, heatColour, inkOn } from "./palette.js";
 
 const WIDEST = 1250;
-const LARGEST = 64;
+const LARGEST = 64; // pixels, as a square
+const WIDEST_CELL = 150; // where few players leave room
 const WITH_TEXT = 30; // pixels of a cell in which a number can be read
 const WITH_NAMES = 11;
 const NAMES_WIDTH = 110;
@@ -63,10 +64,11 @@ export class HeatMap {
     const named = whole >= WITH_NAMES;
     this.left = named ? NAMES_WIDTH : 0;
     this.cell = named ? whole : Math.min(LARGEST, width / size);
+    this.across = named ? Math.floor(Math.min(WIDEST_CELL, (width - NAMES_WIDTH) / size)) : this.cell;
     const top = named ? 14 : 0;
     this.top = top;
     const ratio = devicePixelRatio || 1;
-    const [w, h] = [this.left + this.cell * size, top + this.cell * size];
+    const [w, h] = [this.left + this.across * size, top + this.cell * size];
     this.canvas.width = Math.ceil(w * ratio);
     this.canvas.height = Math.ceil(h * ratio);
     this.canvas.style.width = `${w}px`;
@@ -78,7 +80,7 @@ export class HeatMap {
       this.picture(style.getPropertyValue("--unknown").trim()),
       this.left,
       top,
-      this.cell * size,
+      this.across * size,
       this.cell * size,
     );
     context.font = "11px system-ui, sans-serif";
@@ -109,7 +111,7 @@ export class HeatMap {
     }
     context.putImageData(image, 0, 0);
     const large = make("canvas", {
-      width: Math.max(1, Math.ceil(this.cell * size * 2)),
+      width: Math.max(1, Math.ceil(this.across * size * 2)),
       height: Math.max(1, Math.ceil(this.cell * size * 2)),
     });
     const enlarged = large.getContext("2d");
@@ -129,13 +131,13 @@ export class HeatMap {
         middle,
       );
       context.textAlign = "center";
-      if (this.cell >= 18) context.fillText(String(y + 1), this.left + (y + 0.5) * this.cell, 7);
+      if (this.cell >= 18) context.fillText(String(y + 1), this.left + (y + 0.5) * this.across, 7);
       if (this.cell < WITH_TEXT) return;
       this.order.forEach((column, x) => {
         const rate = row === column ? null : this.rates[row][column];
         if (rate === null) return;
         context.fillStyle = inkOn(rate);
-        context.fillText(String(Math.round(100 * rate)), this.left + (x + 0.5) * this.cell, middle);
+        context.fillText(String(Math.round(100 * rate)), this.left + (x + 0.5) * this.across, middle);
       });
     });
   }
@@ -144,11 +146,11 @@ export class HeatMap {
     const [x, y] = this.cursor;
     context.strokeStyle = accent;
     context.lineWidth = 2;
-    context.strokeRect(this.left + x * this.cell - 1, this.top + y * this.cell - 1, this.cell + 2, this.cell + 2);
+    context.strokeRect(this.left + x * this.across - 1, this.top + y * this.cell - 1, this.across + 2, this.cell + 2);
   }
 
   point(event) {
-    const x = Math.floor((event.offsetX - this.left) / this.cell);
+    const x = Math.floor((event.offsetX - this.left) / this.across);
     const y = Math.floor((event.offsetY - this.top) / this.cell);
     if (x >= 0 && y >= 0 && x < this.order.length && y < this.order.length) this.choose(x, y);
   }

@@ -1,10 +1,13 @@
 // How strong it is, whether it still gets stronger, and whether it can be beaten.
 
 import { CurveChart } from "./curve_chart.js";
-import { make, panel, playerLink, withCode } from "./dom.js";
+import { make, panel, playerLink, withCode, withWeights } from "./dom.js";
 import { SmallBoard } from "./game_stage.js";
 import { frontGame } from "./games.js";
+import { HeatMap } from "./heat_map.js";
 import { elo, percent, short, span, UNKNOWN, whole } from "./numbers.js";
+
+const MOST_PLAYERS = 6; // whose results are on the first screen of a report
 
 export function create(element, { source, fail }) {
   const verdict = make("p", { class: "verdict" });
@@ -29,8 +32,11 @@ export function create(element, { source, fail }) {
   const gameLink = make("a", { href: "#games" });
   const gamePanel = panel("Newest game", make("p", {}, gameLink), boardPlace);
   gamePanel.classList.add("newest-game");
-  const front = make("div", { class: "front alone" }, make("div", { class: "view" }, verdictPanel, curvesPanel), gamePanel);
-  verdictPanel.hidden = curvesPanel.hidden = gamePanel.hidden = true;
+  const heat = new HeatMap();
+  const heatPanel = panel("Who beats whom", heat.element);
+  const side = make("div", { class: "view" }, heatPanel, gamePanel);
+  const front = make("div", { class: "front alone" }, make("div", { class: "view" }, verdictPanel, curvesPanel), side);
+  verdictPanel.hidden = curvesPanel.hidden = gamePanel.hidden = heatPanel.hidden = true;
   const parts = [
     front,
     warningsPanel,
@@ -43,6 +49,7 @@ export function create(element, { source, fail }) {
   function render(name, found) {
     if (name === "strength") renderStrength(found);
     else if (name === "games") renderGame(found);
+    else if (name === "league") renderHeat(found);
     else renderProgress(found);
   }
 
@@ -61,12 +68,19 @@ export function create(element, { source, fail }) {
         ),
       ),
     );
-    const end = Math.max(0, ...one.ratings.flatMap((line) => line.x));
+    // With the untrained snapshot alone, the lines of scripted players reach to where the training is.
+    const end = Math.max(0, ...one.ratings.flatMap((line) => line.x)) || (shown?.decisions ?? 0);
     const lines = Object.entries(one.bots)
       .sort((a, b) => b[1] - a[1])
       .slice(0, 6);
     const xs = [...new Set([0, end, ...one.ratings.flatMap((line) => line.x)])].sort((a, b) => a - b);
     const at = (line, key) => xs.map((x) => line[key][line.x.indexOf(x)] ?? null);
+    // What is hidden has no width to be drawn in.
+    ratings.element.hidden = one.ratings.length === 0;
+    rates.element.hidden = one.win_rates.length === 0;
+    exploitability.element.hidden = one.exploitability.length === 0;
+    exploited.element.hidden = one.exploited.length === 0;
+    curvesPanel.hidden = charts.every((chart) => chart.element.hidden);
     ratings.unit = one.rating_unit;
     ratings.show([
       ...one.ratings.map((line) => ({ name: line.name, x: xs, y: at(line, "y"), error: at(line, "error") })),
@@ -75,13 +89,22 @@ export function create(element, { source, fail }) {
     rates.show(one.win_rates);
     exploitability.show(one.exploitability);
     exploited.show(one.exploited);
-    ratings.element.hidden = one.ratings.length === 0;
-    rates.element.hidden = one.win_rates.length === 0;
-    exploitability.element.hidden = one.exploitability.length === 0;
-    exploited.element.hidden = one.exploited.length === 0;
-    curvesPanel.hidden = charts.every((chart) => chart.element.hidden);
     best = one.best === null ? null : [one.best, one.best_elo, one.rating_unit];
     drawTiles();
+  }
+
+  // The strongest snapshots and all that is scripted, by rating.
+  function renderHeat(league) {
+    const rated = league.players
+      .map((one, at) => [one, at])
+      .filter(([one]) => one.elo !== null && one.opponents === null)
+      .sort((a, b) => b[0].elo - a[0].elo);
+    const kept = rated.filter(([one], place) => place < MOST_PLAYERS - 2 || one.role === "scripted").slice(0, MOST_PLAYERS);
+    if (kept.length < 2 || league.teams === 1) return;
+    heatPanel.hidden = false;
+    front.classList.remove("alone");
+    const names = league.players.map((one) => one.id);
+    heat.show(names, league.win_rates, league.games, kept.map(([, at]) => at), league.players.map(withWeights));
   }
 
   let best = null;
@@ -109,6 +132,7 @@ export function create(element, { source, fail }) {
   function close() {
     playing = "";
     board.stop();
+    heat.close();
     for (const chart of charts) chart.close();
   }
 
@@ -124,7 +148,7 @@ export function create(element, { source, fail }) {
           "li",
           {},
           make("strong", {}, `⚠ ${warning.what}`),
-          make("p", {}, warning.why),
+          make("p", {}, ...withCode(warning.why)),
           make("p", { class: "advice" }, "Try: ", ...withCode(warning.advice)),
         ),
       ),
@@ -184,5 +208,6 @@ export function create(element, { source, fail }) {
     );
   }
 
-  return { documents: ["overview", "strength", "games"], render, close };
+  const documents = ["overview", "strength", "games"];
+  return { documents: source.isLive ? documents : [...documents, "league"], render, close };
 }

@@ -1,7 +1,7 @@
 // One player: whom it beats, how it learns, and what was changed for it.
 
 import { CurveChart } from "./curve_chart.js";
-import { make, makeSvg, panel, playerLink, whisker } from "./dom.js";
+import { choice, make, makeSvg, panel, playerLink, whisker } from "./dom.js";
 import { elo, percent, roleScore, short, UNKNOWN, whole } from "./numbers.js";
 import { SortableTable } from "./sortable_table.js";
 
@@ -18,25 +18,63 @@ const GROUPS = [
   ["Lag", (name) => name === "lag" || name === "max_lag"],
 ];
 
-// Without a name: the list of players to choose from.
-export function createList(element) {
-  const list = make("ul", { class: "names" });
-  element.replaceChildren(panel("Players", list));
+const ORDERS = [
+  ["rating", (one) => -(one.elo ?? -Infinity)],
+  ["trained on", (one) => -one.decisions],
+  ["games", (one) => -one.games],
+  ["name", null],
+];
+
+// Without a name: a card for each player.
+export function createList(element, { source }) {
+  let league = null;
+  let order = ORDERS[0];
+  const cards = make("ul", { class: "cards" });
+  const orders = choice("order", ORDERS.map(([name]) => [name, name]), order[0], (name) => {
+    order = ORDERS.find((one) => one[0] === name);
+    draw();
+  });
+  element.replaceChildren(panel("Players", orders, cards));
+
+  function draw() {
+    const byName = (a, b) => a.id.localeCompare(b.id, "en", { numeric: true });
+    const players = [...league.players].sort((a, b) => (order[1] ? order[1](a) - order[1](b) : 0) || byName(a, b));
+    cards.replaceChildren(...players.map((one) => card(one, league, source.isLive)));
+  }
+
   return {
     documents: ["league"],
-    render: (_, league) =>
-      list.replaceChildren(
-        ...league.players.map((one) =>
-          make(
-            "li",
-            {},
-            playerLink(one.id),
-            make("span", { class: "faint" }, ` ${[one.role, one.weights].filter(Boolean).join(", ")}, Elo ${elo(one.elo)}`),
-          ),
-        ),
-      ),
+    render: (_, found) => {
+      league = found;
+      draw();
+    },
     close() {},
   };
+}
+
+function card(one, league, isServed) {
+  const at = league.players.indexOf(one);
+  const met = league.win_rates[at].map((rate, other) => [rate, league.games[at][other]]).filter(([rate], other) => rate !== null && other !== at);
+  const games = met.reduce((sum, [, number]) => sum + number, 0);
+  const won = met.reduce((sum, [rate, number]) => sum + rate * number, 0);
+  const half = one.elo_interval === null ? 0 : (one.elo_interval[1] - one.elo_interval[0]) / 2;
+  const facts = [
+    ["role", one.role],
+    one.parent === null ? null : ["parent", playerLink(one.parent)],
+    league.teams === 1
+      ? ["score", one.score === null ? UNKNOWN : short(one.score[0])]
+      : ["Elo", one.elo === null ? UNKNOWN : half > 0.5 ? `${elo(one.elo)} ± ${Math.round(half)}` : elo(one.elo)],
+    games ? ["record", `wins ${percent(won / games)} of ${whole(games)} games`] : null,
+    one.role === "scripted" ? null : ["trained on", short(one.decisions)],
+  ];
+  const tags = [one.weights, one.opponents === null ? null : "learns", ...one.tags].filter((tag) => tag !== null);
+  return make(
+    "li",
+    {},
+    make("h3", {}, playerLink(one.id), ...tags.flatMap((tag) => [" ", make("span", { class: "tag" }, tag)])),
+    make("dl", { class: "facts" }, ...facts.filter((fact) => fact !== null).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
+    isServed ? make("a", { class: "button", href: `play/?player=${encodeURIComponent(one.id)}`, "aria-label": `play against ${one.id}` }, "play") : null,
+  );
 }
 
 export function create(element, { argument: player }) {

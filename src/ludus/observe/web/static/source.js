@@ -20,6 +20,11 @@ class Served {
     return asked(chosen.length ? `data/matches?${new URLSearchParams(chosen)}` : "data/matches");
   }
 
+  // Curves of several runs; `words` are those of an address.
+  async compare(words) {
+    return asked(`data/compare?${words}`);
+  }
+
   async replay(name) {
     return asked(`replays/${encodeURIComponent(name)}`);
   }

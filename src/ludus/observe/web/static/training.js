@@ -115,6 +115,7 @@ export function create(element) {
         ),
       ),
     );
+    curves.hidden = one.curves.length === 0; // what is hidden has no width to be drawn in
     for (const [name, chart] of charts) {
       const found = one.curves.filter((curve) => curve.name === name || curve.name.endsWith(`/${name}`));
       chart.element.hidden = found.length === 0;
@@ -125,7 +126,6 @@ export function create(element) {
         })),
       );
     }
-    curves.hidden = one.curves.length === 0;
     nothing.hidden = !(curves.hidden && learnersPanel.hidden && workersPanel.hidden);
   }
 
