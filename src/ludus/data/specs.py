@@ -165,7 +165,40 @@ class Point:
         require_in(self, "[1, inf]", height=self.height, width=self.width)
 
 
-Head = Choice | Pointer | Point
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Box:
+    """`size` real numbers, number i between `low[i]` and `high[i]`. A single bound holds for all of them. It has no
+    mask."""
+
+    size: int
+    low: float | Sequence[float] = -1.0
+    high: float | Sequence[float] = 1.0
+    when: When | None = None
+
+    def __post_init__(self) -> None:
+        require_in(self, "[1, inf]", size=self.size)
+        for name, bound in (("low", self.low), ("high", self.high)):
+            bounds = tuple(map(float, bound)) if isinstance(bound, Sequence) else (float(bound),) * self.size
+            if len(bounds) != self.size or not np.isfinite(bounds).all():
+                raise ValueError(f"Box.{name} must be one finite number or {self.size} of them, got {bound!r}")
+            object.__setattr__(self, name, bounds)
+        if crossed := [index for index, (low, high) in enumerate(zip(*self.bounds, strict=True)) if low >= high]:
+            low, high = (bound[crossed[0]] for bound in self.bounds)
+            raise ValueError(f"Box.low must be below Box.high, got {low} and {high} for number {crossed[0]}")
+
+    @property
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """`low` and `high` with one bound for each number."""
+        assert isinstance(self.low, tuple)
+        assert isinstance(self.high, tuple)
+        return self.low, self.high
+
+    @property
+    def masked(self) -> bool:
+        return False
+
+
+Head = Choice | Pointer | Point | Box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +223,14 @@ class ActionSpec:
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:
-        """The int32 array of each head's action."""
-        return {
-            name: array_spec((head.picks,) if isinstance(head, Pointer) and head.picks > 1 else (), "int32")
-            for name, head in self.heads.items()
-        }
+        """The array of each head's action: float32 of a `Box`, int32 of others."""
+        return {name: _action_array(head) for name, head in self.heads.items()}
+
+
+def _action_array(head: Head) -> ArraySpec:
+    if isinstance(head, Box):
+        return array_spec((head.size,), "float32")
+    return array_spec((head.picks,) if isinstance(head, Pointer) and head.picks > 1 else (), "int32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,8 +259,10 @@ class SeatKind:
         return [type(head) for head in self.action.heads.values()] == [Choice]
 
     def num_options(self, head: str) -> int:
-        """The number of options that the head's mask covers."""
+        """The number of options that the head's mask covers; 0 for a `Box`, which has no options."""
         spec = self.action.heads[head]
+        if isinstance(spec, Box):
+            return 0
         if isinstance(spec, Choice):
             return spec.num
         if isinstance(spec, Point):
@@ -398,7 +436,7 @@ def patterns_of_seats(patterns: Collection[str], seats: Sequence[Sequence[str]],
 
 
 _PARTS: Mapping[str, type[Part]] = {cls.__name__: cls for cls in (Vector, Planes, Entities)}
-_HEADS: Mapping[str, type[Head]] = {cls.__name__: cls for cls in (Choice, Pointer, Point)}
+_HEADS: Mapping[str, type[Head]] = {cls.__name__: cls for cls in (Choice, Pointer, Point, Box)}
 
 
 def kind_to_json(kind: SeatKind) -> dict[str, Any]:
@@ -455,6 +493,8 @@ def _tagged(spec: Part | Head) -> dict[str, Any]:
     facts = asdict(spec)
     if categories := facts.pop("categories", ()):
         facts["categories"] = list(categories)
+    if isinstance(spec, Box):
+        facts |= {"low": list(spec.bounds[0]), "high": list(spec.bounds[1])}
     if facts.get("when") is not None:
         facts["when"] = {"head": spec.when.head, "values": list(spec.when.values)}  # type: ignore[union-attr]
     return {"type": type(spec).__name__, **facts}
