@@ -77,6 +77,7 @@ from ludus.games.builtin.leduc import Leduc  # Built in: Leduc poker.
 from ludus.games.builtin.rock_paper_scissors import RockPaperScissors  # Built in: rock, paper, scissors.
 from ludus.games.builtin.siege import Siege  # Built in: an asymmetric game of attacker and defender.
 from ludus.games.builtin.skirmish import Skirmish  # Built in: a small real-time strategy game.
+from ludus.games.builtin.sumo import Sumo  # Built in: two discs push each other, with real numbers as actions.
 from ludus.games.builtin.tic_tac_toe import TicTacToe  # Built in: tic-tac-toe.
 from ludus.games.builtin.tic_tac_toe import CELLS as TIC_TAC_TOE_CELLS  # Number of cells of tic-tac-toe.
 from ludus.games.builtin.tic_tac_toe import LINES as TIC_TAC_TOE_LINES  # The winning lines of tic-tac-toe.
@@ -179,6 +180,7 @@ __all__ = [
     "Skirmish",
     "SlimeVolley",
     "StrategyBot",
+    "Sumo",
     "Table",
     "TableView",
     "TensorGame",
