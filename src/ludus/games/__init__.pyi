@@ -31,6 +31,7 @@ from ludus.games.game import allocate_actions  # Arrays for the actions of all t
 from ludus.games.tables import Table  # One table of any game, with the plain interface of a Game.
 from ludus.games.bots import StrategyBot  # A scripted player given by action probabilities.
 from ludus.games.bots import Rows  # What the seats that a bot plays see and may do, one row each.
+from ludus.games.bots import require_within_bounds  # Refuses a number that is NaN or beyond the bounds of its `Box`.
 from ludus.data.trees import Tree  # A dict of numpy arrays with the same leading axes.
 from ludus.data.trees import IntArray  # A numpy array of 64-bit integers.
 from ludus.data.trees import allocate  # Zeroed arrays for a mapping of ArraySpecs.
@@ -206,5 +207,6 @@ __all__ = [
     "isolate",
     "list_games",
     "policy_of_seat",
+    "require_within_bounds",
     "resolve",
 ]  # fmt: skip

@@ -135,7 +135,7 @@ def test_bins_cover_a_box_of_actions() -> None:
     assert [head.num for head in codec.spec.heads.values()] == [5, 5]  # type: ignore[union-attr]
     chosen = {"move_0": np.array([[0], [4]], np.int32), "move_1": np.array([[1], [2]], np.int32)}
     assert codec.decode(chosen).tolist() == [[[-1.0, 1.0]], [[1.0, 2.0]]]
-    with pytest.raises(ValueError, match="x: actions need a lowest and a highest value, .*TransformAction"):
+    with pytest.raises(ValueError, match=r"x: actions need a lowest and a highest value, .*TransformAction"):
         ActionCodec.of(spaces.Box(-np.inf, np.inf, (1,)), "x", bins=5)
     with pytest.raises(ValueError, match="x: bins must be at least 2, got 1"):
         ActionCodec.of(space, "x", bins=1)
@@ -176,7 +176,7 @@ def test_what_is_not_supported_says_so() -> None:
         ActionCodec.of(spaces.Box(0.0, np.inf, (1,)), "x")
     with pytest.raises(ValueError, match="x: actions need a lowest and a highest value"):
         ActionCodec.of(spaces.Box(-1e300, 1e300, (1,), np.float64), "x")
-    with pytest.raises(ValueError, match="x: actions are whole numbers .*: with bins=N"):
+    with pytest.raises(ValueError, match=r"x: actions are whole numbers .*: with bins=N"):
         ActionCodec.of(spaces.Box(0, 255, (3,), np.uint8), "x")
     with pytest.raises(ValueError, match=r"observation space Text\(.*is not supported"):
         observation_leaves(spaces.Text(5))
