@@ -164,6 +164,8 @@ def _same_future(one: TreeState, other: TreeState, depth: int = 3) -> bool:
 def goal_of(facts: GameFacts) -> Goal:
     if facts.spec.num_teams == 1:
         return "score"
+    if any(kind.action.boxes for kind in facts.spec.kinds):
+        return "strength"  # the magnet of the other goal needs options that can be counted
     if facts.hidden or (facts.simultaneous and facts.decisions <= MANY_MOVES):
         return "equilibrium"
     return "strength"

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from ludus.data.checks import require_in
 
+_MOST_FLOAT32 = float(np.finfo(np.float32).max)
+
 CRITIC_PREFIX = "critic."  # arrays of critic-only parts carry this prefix, so one flat tree holds the whole observation
 
 
@@ -179,7 +181,7 @@ class Box:
         require_in(self, "[1, inf]", size=self.size)
         for name, bound in (("low", self.low), ("high", self.high)):
             bounds = tuple(map(float, bound)) if isinstance(bound, Sequence) else (float(bound),) * self.size
-            if len(bounds) != self.size or not np.isfinite(bounds).all():
+            if len(bounds) != self.size or not max(map(abs, bounds)) <= _MOST_FLOAT32:
                 raise ValueError(f"Box.{name} must be one finite number or {self.size} of them, got {bound!r}")
             object.__setattr__(self, name, bounds)
         if crossed := [index for index, (low, high) in enumerate(zip(*self.bounds, strict=True)) if low >= high]:
@@ -196,6 +198,18 @@ class Box:
     @property
     def masked(self) -> bool:
         return False
+
+    def outside(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of `numbers` [..., size] are NaN or beyond their bounds, as float32."""
+        low, high = np.array(self.bounds, np.float32)
+        with np.errstate(over="ignore"):
+            rounded = numbers.astype(np.float32, copy=False)
+        inside: NDArray[np.bool_] = (rounded >= low) & (rounded <= high)
+        return ~inside
+
+    def shown(self, number: int) -> str:
+        """The bounds of one of the numbers, for messages."""
+        return f"{self.bounds[0][number]:g} to {self.bounds[1][number]:g}"
 
 
 Head = Choice | Pointer | Point | Box
@@ -225,6 +239,11 @@ class ActionSpec:
     def arrays(self) -> dict[str, ArraySpec]:
         """The array of each head's action: float32 of a `Box`, int32 of others."""
         return {name: _action_array(head) for name, head in self.heads.items()}
+
+    @cached_property
+    def boxes(self) -> dict[str, Box]:
+        """The heads that are real numbers."""
+        return {name: head for name, head in self.heads.items() if isinstance(head, Box)}
 
 
 def _action_array(head: Head) -> ArraySpec:
