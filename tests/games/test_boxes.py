@@ -194,8 +194,8 @@ class Timid(Careless):
 @pytest.mark.parametrize(
     ("factory", "promise", "seen"),
     [
-        (Careless, "bounds", r"number 0 of head 'add' was (2|nan), outside -1 to 0.5, and the game played it"),
-        (Anonymous, "bounds", r"and the game said 'too much', without the name of the head"),
+        (Careless, "bounds", r"head 'add' was (2|nan) at number 0, but its bounds are -1 to 0.5; the game played it"),
+        (Anonymous, "bounds", r"the game said 'too much', without the name of the head"),
         (Timid, "calls", r"add is at its bound"),
     ],
 )
@@ -422,8 +422,8 @@ def all_of(value: float) -> Callable[[Any], Any]:
 @pytest.mark.parametrize(
     ("head", "change", "said"),
     [
-        ("aim", all_of(9.0), "number 0 of head 'aim' is 9 in decision 0, but its bounds are 0.1 to 0.7"),
-        ("aim", all_of(math.nan), "number 0 of head 'aim' is nan"),
+        ("aim", all_of(9.0), "decision 0: head 'aim' is 9 at number 0, but its bounds are 0.1 to 0.7"),
+        ("aim", all_of(math.nan), "decision 0: head 'aim' is nan at number 0"),
         ("aim", lambda array: array.astype(np.int32), "head 'aim' has actions of u?int8"),
         ("aim", lambda array: array[:, :1], "head 'aim' has actions of shape"),
         ("order", lambda array: array.astype(np.float32), "head 'order' has actions of float32"),
@@ -444,6 +444,6 @@ def test_steps_and_seats_of_a_replay_are_whole_numbers() -> None:
     [replay], _ = recorded(SOURCES["guessing"], tables=1)
     assert decode_replay(encode_replay(replay)) == replay
     for name in ("step", "seat"):
-        packed = Packed.of(getattr(replay, name).array().astype(np.float32))
+        packed = Packed.of(np.full_like(getattr(replay, name).array(), np.nan, np.float32))
         with pytest.raises(ReplayError, match="its decisions make no sense"):
             decode_replay(encode_replay(msgspec.structs.replace(replay, **{name: packed})))

@@ -172,11 +172,11 @@ def _require_sense(replay: Replay) -> None:
     for what, text in names.items():  # they are shown in errors
         if len(text) > _LONGEST_TEXT:
             raise ReplayError(f"its {what} is a text of {len(text):,} characters, at most {_LONGEST_TEXT:,}")
+    if not {replay.step.dtype, replay.seat.dtype} <= _INTEGERS:
+        raise ReplayError("damaged: its decisions make no sense")
     step, seat = replay.decisions()
     fits = (
-        replay.step.dtype in _INTEGERS
-        and replay.seat.dtype in _INTEGERS
-        and step.ndim == 1
+        step.ndim == 1
         and step.shape == seat.shape
         and len(replay.seats) == len(replay.teams) > 0
         and (step >= 0).all()

@@ -207,9 +207,11 @@ class Box:
         inside: NDArray[np.bool_] = (rounded >= low) & (rounded <= high)
         return ~inside
 
-    def shown(self, number: int) -> str:
-        """The bounds of one of the numbers, for messages."""
-        return f"{self.bounds[0][number]:g} to {self.bounds[1][number]:g}"
+    def refusal(self, value: float, number: int) -> str:
+        """Why the number at this place may not have this value, for messages."""
+        low, high = (bound[number] for bound in self.bounds)
+        shortest = str(np.float32(value)).removesuffix(".0")
+        return f"{shortest} at number {number}, but its bounds are {low:g} to {high:g}"
 
 
 Head = Choice | Pointer | Point | Box

@@ -119,10 +119,8 @@ def require_within_bounds(spec: GameSpec, to_act: NDArray[np.bool_], actions: Ac
             acting = to_act[:, list(seats)]
             acting &= head_counts(kind, name, tree, acting.shape)
             for table, column, number in np.argwhere(outside & acting[:, :, None]).tolist():
-                raise ValueError(
-                    f"{spec.name}: table {table}, seat {seats[column]}: head {name!r} is "
-                    f"{tree[name][table, column, number]:g} at number {number}, but its bounds are {box.shown(number)}"
-                )
+                why = box.refusal(tree[name][table, column, number], number)
+                raise ValueError(f"{spec.name}: table {table}, seat {seats[column]}: head {name!r} is {why}")
 
 
 def first_illegal(rows: Rows, actions: Tree) -> tuple[int, str] | None:
@@ -138,8 +136,7 @@ def first_illegal(rows: Rows, actions: Tree) -> tuple[int, str] | None:
         counts = head_counts(rows.kind, name, actions, len(rows))
         if isinstance(head, Box):
             for row, number in np.argwhere(head.outside(array) & counts[:, None]).tolist():
-                value = f"head {name!r} is {array[row, number]:g} at number {number}"
-                return row, f"{value}, but its bounds are {head.shown(number)}"
+                return row, f"head {name!r} is {head.refusal(array[row, number], number)}"
             continue
         mask = rows.mask(name)
         for row, value in enumerate(array.tolist()):

@@ -210,7 +210,7 @@ class _Check:
                     raise
                 except Exception as error:
                     said = str(error)
-                shown = f"number {number} of head {head!r} was {wrong:g}, outside {box.shown(number)}, and the game"
+                shown = f"head {head!r} was {box.refusal(wrong, number)}; the game"
                 seen = f"{shown} said {said!r}, without the name of the head" if said else f"{shown} played it"
                 self.evidence.expect("bounds", head in said, f"table 0, seat {seats[column]}", step, seen)
                 return

@@ -335,10 +335,8 @@ def _require_columns(kind: SeatKind, episode: Episode) -> None:
         if (box := kind.action.boxes.get(head)) is not None:
             decided = head_counts(kind, head, actions, rows) & (np.arange(rows) < episode.num_decisions)
             for row, number in np.argwhere(box.outside(values) & decided[:, None]).tolist():
-                raise DatasetError(
-                    f"{episode.facts.replay}: column 'action.{head}' should be from {box.shown(number)} at number "
-                    f"{number}, got {values[row, number]:g}"
-                )
+                why = box.refusal(values[row, number], number)
+                raise DatasetError(f"{episode.facts.replay}: column 'action.{head}' is {why}")
             continue
         options = kind.num_options(head)
         if values.size and not -1 <= values.min() <= values.max() < options:

@@ -224,5 +224,4 @@ def _require_within(kind: SeatKind, head: str, box: Box, heads: Mapping[str, Pac
     rows = {name: packed.array() for name, packed in heads.items()}
     counts = head_counts(kind, head, rows, len(rows[head]))
     for row, number in np.argwhere(box.outside(rows[head]) & counts[:, None]).tolist():
-        value = f"number {number} of head {head!r} is {rows[head][row, number]:g} in decision {row}"
-        raise PlaybackError(f"{value}, but its bounds are {box.shown(number)}")
+        raise PlaybackError(f"decision {row}: head {head!r} is {box.refusal(rows[head][row, number], number)}")
