@@ -49,10 +49,10 @@ def test_all_probability_lies_within_the_bounds(family: BoxDistribution, paramet
     numbers = Numbers(Box(size=1), family)
     places = torch.tanh(torch.linspace(-7.0, 7.0, DRAWS)).unsqueeze(-1)  # closer and closer towards the bounds
     density = numbers.log_prob(raw(*parameters), places).exp()
-    mass = torch.trapezoid(density.double(), places.squeeze(-1).double())
+    mass = torch.trapezoid(density.double(), places.squeeze(-1).double())  # all but 2e-6 of the range
     if family == "clipped":
         mass = mass + sum(numbers.log_prob(raw(*parameters), torch.tensor([[bound]])).exp() for bound in (-1.0, 1.0))
-    assert float(mass) == pytest.approx(1.0, abs=0.01)
+    assert float(mass) == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -129,7 +129,7 @@ def test_decisions_of_numbers() -> None:
     parameters = torch.tensor([[[0.5, 0.0], [-9.0, 0.0]]]).expand(2, 2, 2)
     in_use = torch.tensor([True, False])
     acted = decide_numbers("push", numbers, parameters, in_use, Drawn(torch.full((2, 2), 0.5)))
-    assert acted.action.tolist() == [[pytest.approx(2.4898), 1.0], [1.0, 1.0]]
+    assert acted.action.tolist() == [[pytest.approx(2.4898, abs=1e-4), 1.0], [1.0, 1.0]]
     assert acted.log_prob[1].item() == 0.0
     greedy = decide_numbers("push", numbers, parameters, in_use, Greedy())
     torch.testing.assert_close(greedy.action, acted.action)
