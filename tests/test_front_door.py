@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 
 import ludus
+from ludus.config import encode
+from ludus.lookup import find_experiment
+from ludus.store.run_folder import RunFolder
 
 TINY: dict[str, Any] = {
     "runtime": "serial",
@@ -209,6 +212,26 @@ def test_a_batch_acts_as_single_rows_do(folder: Path) -> None:
     assert agent.model.startswith("main:")
     assert agent.spec.name == "connect_four"
     assert agent.player == "main"
+
+
+def test_real_numbers_are_what_the_game_takes(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "sumo", encode(find_experiment("sumo", ())), seed=0, command=())
+    agents = [ludus.load_agent(tmp_path / "sumo", name, seat=seat) for seat, name in enumerate(("matador", "random"))]
+    scores = []
+    with ludus.games.Table(ludus.games.Sumo()) as table:
+        for seed in range(5):
+            turn = table.reset(seed)
+            while not turn.over:
+                chosen = {seat: agents[seat].act(seen) for seat, seen in turn.observations.items()}
+                for action in chosen.values():
+                    assert (type(action), action.dtype, action.shape) == (np.ndarray, np.float32, (2,))
+                turn = table.step(chosen)
+            scores.append(turn.score)
+        observation: Any = table.reset(0).observations[0]
+    assert scores == [[1.0, -1.0]] * 5
+    rows = {name: np.stack([array] * 3) for name, array in observation.items()}
+    actions, _ = agents[0].act_batch(rows)
+    assert (actions.dtype, actions.shape) == (np.float32, (3, 2))
 
 
 def test_seats_that_differ_and_memory(siege: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,38 @@ def changed(tmp_path: Path, file: str, change: Callable[[str], str]) -> Engine:
     (project / file).write_text(change(text))
     game = pong()
     return replace(game, command=tuple(str(project) if word == str(PROJECT) else word for word in game.command))
+
+
+def with_real_numbers(text: str) -> str:
+    """A number, the second of a head of two, says where the paddles are."""
+    text = text.replace(
+        '{"move": {"type": "Choice", "num": 3, "when": null, "masked": false}}',
+        '{"move": {"type": "Choice", "num": 3, "when": null, "masked": false}, '
+        '"by": {"type": "Box", "size": 2, "low": [0, -1], "high": 1, "when": null}}',
+    )
+    text = text.replace(
+        'moves[seat] = action["move"]',
+        'moves[seat] = STAY\n\tpaddles[seat].position.y = FIELD.y * (0.5 + 0.25 * action["by"][1])',
+    )
+    return text.replace('return {"move": STAY}', 'return {"move": STAY, "by": [0.25, -1]}').replace(
+        'return {"move": UP if away < 0 else DOWN}', 'return {"move": STAY, "by": [0.25, 1]}'
+    )
+
+
+def test_actions_may_be_real_numbers(tmp_path: Path) -> None:
+    game = changed(tmp_path, "pong/table.gd", with_real_numbers)
+    report = check_game(game, episodes=4, bot_seconds=0.5)
+    assert report.ok, str(report)
+    with closing(game.tables(2)) as tables:
+        tables.reset(np.arange(2), np.arange(2, dtype=np.uint64))
+        actions = allocate_actions(tables.spec, 2)
+        actions[0]["by"][:, :, 1] = [[0.5, -0.5], [0.25, 1.0]]
+        tables.step(actions)
+        paddles = tables.view.observation[0]["field"][:, 0, 4:].copy()
+        chosen = game.bots()["chase"].act(tables, np.arange(2), np.zeros(2, np.int64), np.random.default_rng(0))
+    np.testing.assert_allclose(paddles, [[0.25, -0.25], [0.125, 0.5]], atol=1e-6)
+    assert chosen["by"].dtype == np.float32
+    assert chosen["by"][:, 0].tolist() == [0.25, 0.25]
 
 
 def test_a_script_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.config import ConfigError
 from ludus.data.schedules import at
-from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
+from ludus.data.specs import ActionSpec, Box, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
 from ludus.defaults import (
     GameFacts,
     affordable_batch,
@@ -31,6 +31,7 @@ from ludus.defaults import (
     last_magnet_weight,
     reward_scale,
 )
+from ludus.games.builtin.sumo import Sumo
 from ludus.games.catalog import resolve
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import ByScore, BySteps
@@ -373,11 +374,12 @@ def test_misspelt_names_of_pettingzoo(address: str, message: str) -> None:
 def test_versions_of_gymnasium_and_its_continuous_actions() -> None:
     pytest.importorskip("gymnasium")
     assert resolve("gymnasium:CartPole") == resolve("gymnasium:CartPole-v1")
-    with pytest.raises(ConfigError, match=r"action space Box.*--set game\.bins=11"):
-        find_experiment("gymnasium:Pendulum-v1", ())
-    pendulum = find_experiment("gymnasium:Pendulum-v1", ("game.bins=11",))
-    assert isinstance(pendulum.model, ActorCritic)
-    assert pendulum.model.value_normalisation, "its scores are in the hundreds"
+    for settings, head in (((), Box(size=1, low=-2.0, high=2.0)), (("game.bins=11",), Choice(num=11, masked=False))):
+        pendulum = find_experiment("gymnasium:Pendulum-v1", settings)
+        assert list(pendulum.game.spec.kinds[0].action.heads.values()) == [head]
+        assert isinstance(pendulum.model, ActorCritic)
+        assert pendulum.model.value_normalisation, "its scores are in the hundreds"
+    assert goal_of(facts_of(Sumo())) == "strength"
 
 
 def test_openspiel_says_what_is_hidden() -> None:

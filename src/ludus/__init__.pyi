@@ -56,6 +56,7 @@ from ludus.data.specs import Entities  # Part of an observation: a list of thing
 from ludus.data.specs import Choice  # Head of an action: one of several options.
 from ludus.data.specs import Pointer  # Head of an action: rows of an Entities part.
 from ludus.data.specs import Point  # Head of an action: a place on a map.
+from ludus.data.specs import Box  # Head of an action: real numbers within bounds.
 from ludus.games.lift import Lifted  # Many tables of a plain Python game.
 from ludus.games.game import GameBatch  # Interface of many tables stepped together.
 from ludus.games.game import GameSource  # Interface of what an experiment names as its game.
@@ -137,6 +138,7 @@ __all__ = [
     "AlphaStarGradient",
     "Batch",
     "Bot",
+    "Box",
     "ByScore",
     "BySteps",
     "ByTime",

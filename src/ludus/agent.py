@@ -151,7 +151,8 @@ class Agent:
             seat: whose turn it is, where the agent plays more than one seat.
 
         Returns:
-            What `Game.step` takes: an int for a single head, else head name to int or array.
+            What `Game.step` takes: an int for a single head, a float32 array for a single `Box`, else head name to
+            int or array.
 
         Raises:
             GameError: a part or a mask does not fit; the message names the expected shape.
@@ -182,8 +183,8 @@ class Agent:
             seats: the seat of all rows or of each; all must see and do the same.
 
         Returns:
-            The actions, an int array [rows] for a single head, else head name to array; and the state to
-            pass to the next call.
+            The actions, an array [rows, ...] for a single head, else head name to array; and the state to pass
+            to the next call.
         """
         places = [self.seat] if seats is None else [int(seat) for seat in np.atleast_1d(seats)]
         kind, where = self._kind_of(places[0])[0], self._where(places[0])
@@ -397,4 +398,4 @@ def _plain(actions: Tree, kind: SeatKind) -> Action:
     """The action of the only row, as `Game.step` takes it."""
     row = {name: array[0].tolist() if array.ndim == 1 else array[0].copy() for name, array in actions.items()}
     only = next(iter(row.values()))
-    return only if len(kind.action.heads) == 1 and isinstance(only, int) else row
+    return only if len(kind.action.heads) == 1 and (isinstance(only, int) or kind.action.boxes) else row

@@ -164,9 +164,16 @@ def _same_future(one: TreeState, other: TreeState, depth: int = 3) -> bool:
 def goal_of(facts: GameFacts) -> Goal:
     if facts.spec.num_teams == 1:
         return "score"
+    if has_boxes(facts.spec):
+        return "strength"  # the magnet of the other goal needs options that can be counted
     if facts.hidden or (facts.simultaneous and facts.decisions <= MANY_MOVES):
         return "equilibrium"
     return "strength"
+
+
+def has_boxes(spec: GameSpec) -> bool:
+    """Whether some actions are real numbers."""
+    return any(kind.action.boxes for kind in spec.kinds)
 
 
 def largest_side(spec: GameSpec) -> int:
@@ -229,7 +236,8 @@ def default_algorithm(facts: GameFacts, budget: int) -> Algorithm:
         return replace(uniform, magnet=Reference(copy_every=min(max(updates // 6, 10), 40)), magnet_weight=0.2)
     long = facts.decisions > 50
     if goal_of(facts) == "score":
-        return PPO(gamma=0.99, lambda_=0.95 if long else 0.9, clip=0.2, entropy=0.01)
+        entropy_weight = 0.0 if has_boxes(facts.spec) else 0.01  # numbers have to become precise
+        return PPO(gamma=0.99, lambda_=0.95 if long else 0.9, clip=0.2, entropy=entropy_weight)
     entropy = Linear(start=0.02, end=0.005) if long else Linear(start=0.05, end=0.01)
     return PPO(gamma=0.995 if facts.decisions > 200 else 1.0, lambda_=0.95, clip=0.2, entropy=entropy)
 
@@ -279,7 +287,9 @@ def default_learner(facts: GameFacts) -> LearnerConfig:
             base, minibatch_size=-(-batch // 8), epochs=3, learning_rate=rate, average_decay=0.9, schedule="async"
         )
     if goal == "score":
-        return replace(base, learning_rate=Linear(start=1e-3, end=1e-5), average_decay=0.9, schedule="async")
+        score = replace(base, learning_rate=Linear(start=1e-3, end=1e-5), average_decay=0.9, schedule="async")
+        # Numbers take more and smaller steps than choices to become precise.
+        return replace(score, minibatch_size=-(-batch // 16), epochs=10) if has_boxes(facts.spec) else score
     rate = Linear(start=1e-3, end=1e-4)
     return replace(
         base, minibatch_size=-(-batch // 8), epochs=3, learning_rate=rate, average_decay=0.98, schedule="async"

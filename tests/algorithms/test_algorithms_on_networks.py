@@ -1,4 +1,4 @@
-"""Every algorithm on the networks that ship: memory, entities, several picks, normalised values."""
+"""Every algorithm on the networks that ship: memory, entities, several picks, real numbers, normalised values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ludus.algorithms.actor_critic import A2C, Impala
 from ludus.algorithms.algorithm import Algorithm, Reference
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO, mappo
+from ludus.algorithms.teacher import Teacher
 from ludus.data.batch import Batch
-from ludus.data.specs import ActionSpec, Choice, Entities, ObservationSpec, Pointer, SeatKind, Vector, When
+from ludus.data.specs import ActionSpec, Box, Choice, Entities, ObservationSpec, Pointer, SeatKind, Vector, When
 from ludus.data.trees import Array
 from ludus.models.network_policy import ActorCritic, NetworkPolicy
 
@@ -25,6 +26,7 @@ KIND = SeatKind(
         heads={
             "order": Choice(num=3),
             "targets": Pointer(into="units", picks=3, when=When(head="order", values=(1, 2))),
+            "push": Box(size=2, low=0.0, high=(1.0, 5.0), when=When(head="order", values=(0, 2))),
         }
     ),
 )
@@ -90,6 +92,7 @@ def played_batch(policy: NetworkPolicy) -> Batch:
         Impala(upgo_weight=1.0, ratio="per_head"),
         MagnetPolicyGradient(),
         MagnetPolicyGradient(magnet=Reference(decay=0.99)),
+        PPO(teacher=Teacher(weight=0.5)),
     ],
     ids=lambda algorithm: type(algorithm).__name__,
 )
@@ -130,11 +133,13 @@ def test_the_entropy_of_each_head_is_measured(algorithm: Algorithm) -> None:
     shares = {head: measured[f"entropy.{head}"].item() for head in KIND.action.heads}
     assert 0.99 < shares["order"] <= 1.0 + 1e-6  # a fresh policy is close to uniform
     assert 0.1 < shares["targets"] <= 1.0 + 1e-6
+    assert 0.9 < shares["push"] <= 1.0 + 1e-6
     with torch.no_grad():  # the first head becomes certain: only its own share falls
         policy.heads.heads[0].scores.bias[1] += 100.0  # legal in every row
     later = algorithm.loss(policy, batch).measured()
     assert later["entropy.order"].item() < 0.01
     assert later["entropy.targets"].item() == pytest.approx(shares["targets"])
+    assert later["entropy.push"].item() == pytest.approx(shares["push"])
 
 
 def test_one_head_has_all_of_the_entropy() -> None:

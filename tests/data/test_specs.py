@@ -10,6 +10,7 @@ import pytest
 
 from ludus.data.specs import (
     ActionSpec,
+    Box,
     Choice,
     Entities,
     GameSpec,
@@ -37,6 +38,7 @@ ACTION = ActionSpec(
         "group": Pointer(into="units", picks=3),
         "place": Point(height=4, width=5),
         "free": Choice(num=2, masked=False),
+        "push": Box(size=2, low=(-1.0, 0.0), high=2, when=When(head="order", values=(2,))),
     }
 )
 KIND = SeatKind(name="player", observation=OBSERVATION, action=ACTION)
@@ -64,9 +66,10 @@ def test_arrays_of_an_action_and_of_its_masks() -> None:
         "group": ((3,), "int32"),
         "place": ((), "int32"),
         "free": ((), "int32"),
+        "push": ((2,), "float32"),
     }
     assert shapes(KIND.legal_arrays) == {"order": ((4,), "bool"), "target": ((6,), "bool"), "group": ((6,), "bool")}
-    assert [KIND.num_options(head) for head in ACTION.heads] == [4, 6, 6, 20, 2]
+    assert [KIND.num_options(head) for head in ACTION.heads] == [4, 6, 6, 20, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,10 @@ def test_arrays_of_an_action_and_of_its_masks() -> None:
         (lambda: Choice(num=0), "Choice.num must be at least 1, got 0"),
         (lambda: Pointer(into="units", picks=0), "Pointer.picks must be at least 1, got 0"),
         (lambda: Point(height=1, width=0), "Point.width must be at least 1, got 0"),
+        (lambda: Box(size=0), "Box.size must be at least 1, got 0"),
+        (lambda: Box(size=2, low=(0.0,)), "Box.low must be one finite number or 2 of them, got (0.0,)"),
+        (lambda: Box(size=1, high=float("inf")), "Box.high must be one finite number or 1 of them, got inf"),
+        (lambda: Box(size=2, low=(0.0, 1.0), high=1.0), "Box.low must be below Box.high, got 1.0 and 1.0 for number 1"),
         (lambda: ActionSpec(heads={}), "needs at least one head"),
         (
             lambda: ActionSpec(heads={"a": Choice(num=2, when=When(head="b", values=(0,))), "b": Choice(num=2)}),

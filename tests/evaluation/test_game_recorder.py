@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from played_runs import small
 
@@ -28,6 +29,7 @@ from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.goofspiel import Goofspiel
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.skirmish import Skirmish
+from ludus.games.builtin.sumo import Sumo
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated
@@ -72,6 +74,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 # --- one game ---
+
+
+def test_real_numbers_are_told_as_they_are() -> None:
+    record = with_bots(Sumo(), "charger", "matador")
+    moves = [move for step in record.steps for move in step.done]
+    assert len(moves) == record.decisions > 4
+    for move in moves:
+        assert np.hypot(*map(float, move.name.split())) == pytest.approx(1.0, abs=0.01)
+        assert move.options == []
 
 
 def test_every_stone_of_a_board_is_a_step() -> None:

@@ -22,6 +22,7 @@ from ludus.games.builtin.beacon import Beacon
 from ludus.games.builtin.hills import Hills
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.siege import Siege
+from ludus.games.builtin.sumo import Sumo
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.seat_rows import GameError
 from ludus.league.matches import changed_incarnation, check_result
@@ -180,6 +181,8 @@ def test_a_tag_is_recorded_as_the_player_whose_model_it_is(run: RunFolder) -> No
 def test_games_that_cannot_be_played_are_refused_by_name(run: RunFolder) -> None:
     with pytest.raises(GameError, match="siege cannot be played by a person: a decision there is more than"):
         require_playable(Siege())
+    with pytest.raises(GameError, match="sumo cannot be played by a person: its head 'thrust' takes real numbers"):
+        require_playable(Sumo())
     with pytest.raises(WrongMove, match="tic_tac_toe has seats 0 to 1, not 2"):
         house(run).start("perfect", 2)
 

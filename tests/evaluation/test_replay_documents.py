@@ -23,6 +23,7 @@ from ludus.games.builtin.hills import Hills
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc
 from ludus.games.builtin.skirmish import Skirmish
+from ludus.games.builtin.sumo import Sumo
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameSource, allocate_actions
 from ludus.games.recording import RecordedTables, Recording, game_version, map_name
@@ -93,6 +94,24 @@ def test_a_game_that_does_not_play_as_it_was_recorded(changes: dict[str, Any], s
     replay, _ = by_person(TicTacToe(), tmp_path)
     with pytest.raises(PlaybackError, match=said):
         replay_document(msgspec.structs.replace(replay, **changes), TicTacToe())
+
+
+def test_real_numbers_are_shown_as_they_are() -> None:
+    kept: list[Recording] = []
+    tables = RecordedTables(Sumo(decisions=3).tables(1), kept.append)
+    tables.reset(np.array([0]), np.array([1], np.uint64))
+    actions = allocate_actions(tables.spec, 1)
+    actions[0]["thrust"][0] = [(0.12345, -1.0), (0.5, 0.0)]
+    while not kept:
+        tables.step(actions)
+    replay = kept[0].replay(
+        game="sumo", options={"decisions": 3}, version="1", map_name="sumo",
+        seats=(SeatPlayer("ann"), SeatPlayer("bob")), teams=(0, 1),
+    )  # fmt: skip
+    document = replay_document(replay, Sumo(decisions=3), drawing_of)
+    json.dumps(document, allow_nan=False)
+    done = [move["name"] for step in document["steps"] for move in step["done"]]
+    assert done == ["0.123 -1", "0.5 0"] * 3
 
 
 def test_a_game_without_a_view_of_its_own_is_drawn() -> None:

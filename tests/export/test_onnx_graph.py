@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ludus.data.specs import (
     ActionSpec,
     ArraySpec,
+    Box,
     Choice,
     Entities,
     ObservationSpec,
@@ -31,6 +32,7 @@ from ludus.games.builtin.beacon import Beacon
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.siege import Siege
 from ludus.games.builtin.skirmish import Skirmish
+from ludus.games.builtin.sumo import Sumo
 from ludus.games.game import GameSource
 from ludus.models.alphastar import AlphaStar
 from ludus.models.alphastar_encoder import Scatter
@@ -66,6 +68,8 @@ RICH = SeatKind(
             "target": Pointer(into="units", when=When(head="type", values=(1,))),
             "near": Point(height=17, width=18, when=When(head="type", values=(2,)), masked=True),
             "far": Point(height=32, width=32, when=When(head="type", values=(3,))),
+            "push": Box(size=2, low=(-1.0, 10.0), high=(0.5, 30.0), when=When(head="type", values=(1, 4))),
+            "then": Choice(num=3),
         }
     ),
     rewards=("built",),
@@ -116,6 +120,9 @@ NETWORKS: dict[str, tuple[ModelConfig, GameSource | SeatKind]] = {
     "lstm": (ActorCritic(hidden=(16,), memory=8), ConnectFour()),
     "planes": (ActorCritic(hidden=(16,), channels=(4, 4)), Beacon(decisions=20)),
     "entities": (ActorCritic(hidden=(16,), channels=(4,), entity_size=8, memory=8), RICH),
+    "squashed numbers": (ActorCritic(hidden=(16,), channels=(4,), entity_size=8, box_distribution="squashed"), RICH),
+    "beta numbers": (ActorCritic(hidden=(16,), channels=(4,), entity_size=8, box_distribution="beta"), RICH),
+    "sumo": (ActorCritic(hidden=(16,)), Sumo()),
     "many values": (ActorCritic(hidden=(8,)), MANY),
     "fully conv": (FullyConv(channels=(4, 4), hidden=(16,)), Beacon(decisions=20)),
     "fully conv, stride": (FullyConv(channels=(4, 4), stride=4, hidden=(16,), memory=8), RICH),
@@ -159,8 +166,10 @@ def test_built_in_networks_decide_alike(name: str, tmp_path: Path) -> None:
     found.require_equal(name)
 
     outputs = {one.name for one in read.graph.output}
+    if all(isinstance(head, Box) for head in kind.action.heads.values()):
+        outputs.remove("log_prob")  # that of real numbers is not compared
     assert set(found.largest) == outputs
-    assert outputs >= {f"action.{head}" for head in kind.action.heads} | {"log_prob", "value"}
+    assert outputs >= {f"action.{head}" for head in kind.action.heads} | {"value"}
     assert {node.op_type for node in read.graph.node} <= UNITY
     assert [one.version for one in read.opset_import] == [OPSET]
     for one in (*read.graph.input, *read.graph.output):
@@ -168,8 +177,9 @@ def test_built_in_networks_decide_alike(name: str, tmp_path: Path) -> None:
         assert sizes[0] == "rows"
         assert all(isinstance(size, int) and size > 0 for size in sizes[1:]), (one.name, sizes)
     kinds = {one.name: one.type.tensor_type.elem_type for one in (*read.graph.input, *read.graph.output)}
-    wanted = {name: onnx.TensorProto.INT32 if name.startswith("action.") else onnx.TensorProto.FLOAT for name in kinds}
-    assert kinds == wanted
+    heads = kind.action.heads
+    choices = {f"action.{head}" for head, spec in heads.items() if not isinstance(spec, Box)}
+    assert kinds == {name: onnx.TensorProto.INT32 if name in choices else onnx.TensorProto.FLOAT for name in kinds}
 
 
 @pytest.mark.slow

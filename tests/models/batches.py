@@ -5,6 +5,7 @@ import numpy as np
 from ludus.data.batch import Batch
 from ludus.data.specs import (
     ActionSpec,
+    Box,
     Choice,
     Entities,
     ObservationSpec,
@@ -39,6 +40,19 @@ RICH = SeatKind(
             "group": Pointer(into="units", picks=3, when=When(head="type", values=(3,))),
             "place": Point(height=5, width=4),
             "far": Point(height=17, width=18, masked=True),
+        }
+    ),
+)
+
+NUMBERS = SeatKind(
+    name="numbers",
+    observation=PLAIN.observation,
+    action=ActionSpec(
+        heads={
+            "type": Choice(num=3),
+            "push": Box(size=2, low=(-1.0, 5.0), high=(3.0, 6.0), when=When(head="type", values=(1, 2))),
+            "turn": Box(size=1),
+            "more": Choice(num=2),
         }
     ),
 )

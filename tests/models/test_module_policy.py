@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from batches import PLAIN, RICH, inputs, play
+from batches import NUMBERS, PLAIN, RICH, inputs, play
 from torch import nn
 
 from ludus.data.specs import ArraySpec
@@ -34,6 +34,18 @@ class Rich(nn.Module):
         return {name: self.heads[f"to_{name}"](scalars) for name in RICH.action.heads}, scalars[:, 0]
 
 
+class Pushing(nn.Module):
+    """The parameters of numbers in either form: with an axis for the two of each number, and flat."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(6, 3 + 4 + 2 + 2)
+
+    def forward(self, observation):
+        kind, push, turn, more = self.out(observation["scalars"]).split((3, 4, 2, 2), -1)
+        return {"type": kind, "push": push.reshape(-1, 2, 2), "turn": turn, "more": more}, push[:, 0]
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -50,7 +62,15 @@ def recurrent():
     return ModulePolicy(PLAIN, Recurrent(), state_arrays=arrays)
 
 
-@pytest.mark.parametrize("make", [lambda: ModulePolicy(PLAIN, Plain()), lambda: ModulePolicy(RICH, Rich()), recurrent])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ModulePolicy(PLAIN, Plain()),
+        lambda: ModulePolicy(RICH, Rich()),
+        lambda: ModulePolicy(NUMBERS, Pushing(), box_distribution="beta"),
+        recurrent,
+    ],
+)
 def test_unroll_repeats_what_act_decided(make):
     policy = make()
     batch = play(policy, np.random.default_rng(1), num_steps=5, num_columns=4)

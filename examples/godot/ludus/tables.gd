@@ -121,10 +121,11 @@ func _step(arrays):
 		for head in _spec["kinds"][kind]["action"]:
 			place = _aligned(place)
 			arrays.seek(place)
+			var facts = _spec["kinds"][kind]["action"][head]
 			for number in len(_tables):
 				for seat in seats:
-					chosen[number].append([seat, head, arrays.get_32()])
-			place += len(_tables) * len(seats) * 4
+					chosen[number].append([seat, head, _read_action(arrays, facts)])
+			place += len(_tables) * len(seats) * 4 * int(facts.get("size", 1))
 	for number in len(_tables):
 		var table = _tables[number]
 		table.set_meta("ended", table.over or table.truncated)
@@ -163,12 +164,25 @@ func _bots_act(request, arrays):
 	for head in _spec["kinds"][kind]["action"]:
 		_align(content)
 		for action in actions:
-			content.put_32(action[head])
+			if _spec["kinds"][kind]["action"][head]["type"] == "Box":
+				_put_floats(content, action[head])
+			else:
+				content.put_32(action[head])
 	_answer({"message": "actions"}, content.data_array)
 	return ""
 
 
 # --- arrays ---
+
+# The number of a Choice, or the list of numbers of a Box.
+func _read_action(arrays, facts):
+	if facts["type"] != "Box":
+		return arrays.get_32()
+	var numbers = []
+	for _number in int(facts["size"]):
+		numbers.append(arrays.get_float())
+	return numbers
+
 
 func _view(tables):
 	var view = StreamPeerBuffer.new()
@@ -190,7 +204,7 @@ func _view(tables):
 	for kind in len(_spec["kinds"]):
 		var heads = _spec["kinds"][kind]["action"]
 		for head in heads:
-			if heads[head]["masked"]:
+			if heads[head].get("masked", false):
 				_align(view)
 				for table in tables:
 					for seat in _seats_of(kind):
@@ -252,8 +266,8 @@ func _unknown_shapes():
 			if not facts["type"] in ["Vector", "Planes"] or not facts["dtype"] in ["float32", "uint8"]:
 				return "part '%s' is neither Vector nor Planes of float32 or uint8" % part
 		for head in kind["action"]:
-			if kind["action"][head]["type"] != "Choice":
-				return "head '%s' is no Choice" % head
+			if not kind["action"][head]["type"] in ["Choice", "Box"]:
+				return "head '%s' is neither Choice nor Box" % head
 		if kind["rewards"] or kind["critic"] or _spec["timed"]:
 			return "further rewards, parts for the critic and timed games are not sent"
 	return ""

@@ -126,7 +126,8 @@ class AlphaStarGradient(Algorithm):
             losses.masked_mean(losses.value_loss(value_TB, target_TB, huber=self.huber), valid_TB)
             for value_TB, target_TB in pairs[1:]
         ]
-        entropies = losses.normalised_entropy(unrolled, policy.kind.action.heads, batch.action)
+        heads, numbers = policy.kind.action.heads, losses.numbers_of(policy)
+        entropies = losses.normalised_entropy(unrolled, heads, batch.action, numbers)
         entropy = losses.masked_mean(torch.stack(list(entropies.values())).sum(0)[:-1], valid_TB)
 
         progress = batch.progress

@@ -13,9 +13,11 @@ from ludus.algorithms import losses
 from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.data.batch import Batch
 from ludus.data.checks import require_in
-from ludus.data.specs import Head, Pointer, SeatKind
+from ludus.data.specs import Box, Head, Pointer, SeatKind
 from ludus.models.policy import Policy, Unrolled
 
+CLOSE = 0.05
+"""Share of the range of a number within which a clone's number counts as that of the recording."""
 OUTCOME = "outcome"
 """The column of `Batch.extra` with the episode's outcome for the seat, which the critic learns."""
 
@@ -30,7 +32,7 @@ class Cloning(Algorithm):
     value_weight: float = 0.25
     """Weight of the critic's error about the episode's outcome; 0: do not train the critic."""
     label_smoothing: float = 0.0
-    """Share of each target that is spread uniformly over the legal options."""
+    """Share of each target that is spread uniformly over the legal options; numbers of a `Box` are not smoothed."""
 
     def __post_init__(self) -> None:
         require_in(self, "[0, 1]", label_smoothing=self.label_smoothing)
@@ -50,17 +52,24 @@ class Cloning(Algorithm):
         action: dict[str, Tensor] = {}
         used: dict[str, Tensor] = {}
         for name, head in kind.action.heads.items():
-            inside = _in_range(batch.action[name], head, kind.num_options(name))
-            action[name] = torch.where(inside, batch.action[name], 0)
+            recorded = batch.action[name]
+            if isinstance(head, Box):
+                numbers = losses.numbers_of(policy)[name]
+                inside = numbers.inside(recorded)
+                action[name] = torch.where(inside.unsqueeze(-1), recorded, numbers.rest(recorded.device))
+            else:
+                options_inside = _in_range(recorded, head, kind.num_options(name))
+                action[name] = torch.where(options_inside, recorded, 0)
+                inside = options_inside.all(-1) if _has_picks(head) else options_inside
             used[name] = _is_used(head, action, used, batch.valid)
-            possible = possible & (~used[name] | (inside.all(-1) if _has_picks(head) else inside))
+            possible = possible & (~used[name] | inside)
         if OUTCOME in batch.extra:
             losses.update_value_scale(policy, batch.extra[OUTCOME], possible)
         return replace(batch, action=action).with_extra(possible=possible)
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
         unrolled = unroll_leniently(policy, batch)
-        choices = choices_of(policy.kind, unrolled, batch)
+        choices = choices_of(policy, unrolled, batch)
         mask = choices.possible
         policy_loss = -losses.masked_mean(losses.over_heads(self._log_prob(policy.kind, unrolled, batch)), mask)
         total, terms = policy_loss, {"policy_loss": policy_loss}
@@ -83,7 +92,7 @@ class Cloning(Algorithm):
         columns = []
         for index, (name, head) in enumerate(kind.action.heads.items()):
             log_prob = unrolled.log_prob[..., index]
-            if self.label_smoothing:
+            if self.label_smoothing and not isinstance(head, Box):
                 log_probs = unrolled.log_probs[name]
                 legal = losses.is_legal(log_probs)
                 even = torch.where(legal, log_probs, 0.0).sum(-1) / legal.sum(-1).clamp(min=1)
@@ -96,7 +105,8 @@ class Cloning(Algorithm):
 
 
 class Choices(NamedTuple):
-    """Recorded choices compared with those of a policy. A head with several picks makes one choice per pick."""
+    """Recorded choices compared with those of a policy. A head with several picks makes one choice per pick, a `Box`
+    one per number, which is right within `CLOSE` of its range."""
 
     possible: Tensor
     """[...]: rows that count, whose recorded action the policy can take."""
@@ -133,13 +143,20 @@ def unroll_leniently(policy: Policy, batch: Batch) -> Unrolled:
     return policy.unroll(replace(batch, valid=torch.zeros_like(batch.valid), all_valid=False))
 
 
-def choices_of(kind: SeatKind, unrolled: Unrolled, batch: Batch) -> Choices:
+def choices_of(policy: Policy, unrolled: Unrolled, batch: Batch) -> Choices:
     """Compare the recorded choices with those that the policy would make."""
     possible = batch.extra["possible"]
     made, right = [], []
-    for index, (name, head) in enumerate(kind.action.heads.items()):
-        log_probs, action = unrolled.log_probs[name], batch.action[name].long()
+    for index, (name, head) in enumerate(policy.kind.action.heads.items()):
         used = unrolled.in_use[..., index]
+        if isinstance(head, Box):
+            numbers = losses.numbers_of(policy)[name]
+            away = numbers.place(numbers.mode(unrolled.log_probs[name])) - numbers.place(batch.action[name])
+            close = away.abs() <= 2.0 * CLOSE  # places are two apart from one bound to the other
+            made.append(used.long() * head.size)
+            right.append(torch.where(used, close.sum(-1), 0))
+            continue
+        log_probs, action = unrolled.log_probs[name], batch.action[name].long()
         if _has_picks(head):
             used = used[..., None] & losses.picks_in_use(action)
             action = torch.where(action < 0, log_probs.shape[-1] - 1, action)

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ludus.models.continuous import Numbers
 from ludus.models.operators import LOWEST
 from ludus.models.policy import Policy, Unrolled, ValueScale
 
 Ratio = Literal["joint", "per_head"]
 """One probability ratio for the whole action, or one for each head."""
+NO_NUMBERS: Mapping[str, Numbers] = {}
 OverRanks = Callable[[Tensor], Tensor] | None
 """`Batch.over_ranks`: sums a tensor over the learner's ranks; None: there is only one."""
 
@@ -116,6 +118,12 @@ def value_scale(policy: Policy) -> ValueScale | None:
     return scale
 
 
+def numbers_of(policy: Policy) -> Mapping[str, Numbers]:
+    """The distributions of the policy's `Box` heads."""
+    numbers: Mapping[str, Numbers] = getattr(policy, "numbers", NO_NUMBERS)
+    return numbers
+
+
 @torch.no_grad()
 def update_value_scale(policy: Policy, target: Tensor, valid: Tensor, over_ranks: OverRanks = None) -> None:
     """Update the policy's value scale, if any, with the targets that count, including those of other ranks."""
@@ -175,13 +183,18 @@ def kl_by_head(
     in_use: Tensor,
     heads: Iterable[str],
     action: Mapping[str, Tensor],
+    numbers: Mapping[str, Numbers] = NO_NUMBERS,
 ) -> dict[str, Tensor]:
     """KL(p || q) of each head per row, given the earlier heads' actions; 0 where the head is not in use [..., heads].
-    That of a pointer with several picks is the sum over the picks made in `action`."""
+    That of a pointer with several picks is the sum over the picks made in `action`. `numbers`: `numbers_of` the policy,
+    if the game has `Box` heads."""
     found = {}
     for index, head in enumerate(heads):
         used = in_use[..., index]
-        kl = kl_categorical(log_p[head], log_q[head])
+        if head in numbers:
+            kl = numbers[head].divergence(log_p[head], log_q[head])
+        else:
+            kl = kl_categorical(log_p[head], log_q[head])
         if kl.dim() > used.dim():
             kl = torch.where(picks_in_use(action[head]), kl, 0.0).sum(-1)
         found[head] = torch.where(used, kl, 0.0)
@@ -189,17 +202,45 @@ def kl_by_head(
 
 
 def kl_of_heads(
-    unrolled: Unrolled, log_q: Mapping[str, Tensor], heads: Iterable[str], action: Mapping[str, Tensor]
+    unrolled: Unrolled,
+    log_q: Mapping[str, Tensor],
+    heads: Iterable[str],
+    action: Mapping[str, Tensor],
+    numbers: Mapping[str, Numbers] = NO_NUMBERS,
 ) -> Tensor:
-    by_head = kl_by_head(unrolled.log_probs, log_q, unrolled.in_use, heads, action)
+    by_head = kl_by_head(unrolled.log_probs, log_q, unrolled.in_use, heads, action, numbers)
     return torch.stack(list(by_head.values())).sum(0)
 
 
-def normalised_entropy(unrolled: Unrolled, heads: Iterable[str], action: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Entropy per head and row, from 0 to 1 (uniform over legal options); the mean over the picks in use."""
+def kl_to_uniform(
+    unrolled: Unrolled, heads: Iterable[str], action: Mapping[str, Tensor], numbers: Mapping[str, Numbers] = NO_NUMBERS
+) -> Tensor:
+    """KL(p || uniform) per row, summed over the heads: over legal options, or over the levels of a number."""
+    heads = list(heads)
+    log_p = {head: unrolled.log_probs[head] for head in heads if head not in numbers}
+    uniform = {head: uniform_log_probs(one) for head, one in log_p.items()}
+    places = [index for index, head in enumerate(heads) if head not in numbers]
+    found = torch.zeros_like(unrolled.entropy[..., 0])
+    for kl in kl_by_head(log_p, uniform, unrolled.in_use[..., places], log_p, action).values():
+        found = found + kl
+    for index, head in enumerate(heads):
+        if head in numbers:
+            missing = numbers[head].most_entropy - unrolled.entropy[..., index]
+            found = found + torch.where(unrolled.in_use[..., index], missing, 0.0)
+    return found
+
+
+def normalised_entropy(
+    unrolled: Unrolled, heads: Iterable[str], action: Mapping[str, Tensor], numbers: Mapping[str, Numbers] = NO_NUMBERS
+) -> dict[str, Tensor]:
+    """Entropy per head and row, from 0 to 1 (uniform over legal options or within bounds); the mean over the picks in
+    use."""
     found = {}
     for index, head in enumerate(heads):
         used, log_p = unrolled.in_use[..., index], unrolled.log_probs[head]
+        if head in numbers:
+            found[head] = unrolled.entropy[..., index] / numbers[head].most_entropy
+            continue
         legal = is_legal(log_p)
         entropy = -(log_p.exp() * torch.where(legal, log_p, 0.0)).sum(-1)
         options = legal.sum(-1)
@@ -218,7 +259,8 @@ def entropy_by_head(
     heads = policy.kind.action.heads
     if len(heads) == 1:
         return {}
-    return mean_where_used("entropy", normalised_entropy(unrolled, heads, action), unrolled.in_use, mask)
+    shares = normalised_entropy(unrolled, heads, action, numbers_of(policy))
+    return mean_where_used("entropy", shares, unrolled.in_use, mask)
 
 
 def picks_in_use(action: Tensor) -> Tensor:

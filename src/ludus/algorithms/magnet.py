@@ -122,11 +122,10 @@ class MagnetPolicyGradient(ActorCriticAlgorithm):
 
     def _magnet_kl(self, policy: Policy, unrolled: Unrolled, batch: Batch) -> Tensor:
         if self.magnet is None:
-            magnet = {head: losses.uniform_log_probs(log_p) for head, log_p in unrolled.log_probs.items()}
-        else:
-            magnet = log_probs_beside("magnet", policy, batch)
-        return _kl(policy, unrolled, magnet, batch)
+            return losses.kl_to_uniform(unrolled, policy.kind.action.heads, batch.action, losses.numbers_of(policy))
+        return _kl(policy, unrolled, log_probs_beside("magnet", policy, batch), batch)
 
 
 def _kl(policy: Policy, unrolled: Unrolled, log_q: Mapping[str, Tensor], batch: Batch) -> Tensor:
-    return losses.kl_of_heads(unrolled, log_q, policy.kind.action.heads, batch.action)
+    heads, numbers = policy.kind.action.heads, losses.numbers_of(policy)
+    return losses.kl_of_heads(unrolled, log_q, heads, batch.action, numbers)

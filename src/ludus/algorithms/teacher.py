@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ludus.algorithms.algorithm import Reference, evaluate_rows, log_prob_columns, log_probs_beside, require_known
-from ludus.algorithms.losses import kl_by_head
+from ludus.algorithms.losses import kl_by_head, numbers_of
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at
 from ludus.data.specs import SeatKind
@@ -95,7 +95,8 @@ class Teacher:
     def divergences(self, policy: Policy, unrolled: Unrolled, batch: Batch) -> dict[str, Tensor]:
         """KL(teacher || policy) per row and head."""
         heads, teacher = policy.kind.action.heads, log_probs_beside(TEACHER, policy, batch)
-        return kl_by_head(teacher, unrolled.log_probs, unrolled.in_use, heads, batch.action)
+        numbers = numbers_of(policy)
+        return kl_by_head(teacher, unrolled.log_probs, unrolled.in_use, heads, batch.action, numbers)
 
     def loss(self, divergences: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The weighted sum over the heads, per row."""

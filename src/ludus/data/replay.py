@@ -35,7 +35,8 @@ _HEAD = struct.Struct("<8sHQ16s")  # magic, format, length of the body, checksum
 MOST_BYTES = 32 * 2**20
 """The largest replay when it is unpacked: more than a million decisions."""
 _LONGEST_TEXT = 4_000
-_DTYPES = frozenset(("uint8", "int8", "int16", "int32", "int64"))
+_INTEGERS = frozenset(("uint8", "int8", "int16", "int32", "int64"))
+_REAL = "float32"
 
 
 class ReplayError(ValueError):
@@ -43,7 +44,7 @@ class ReplayError(ValueError):
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """An array of integers."""
+    """An array of integers, or of float32."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,13 +52,15 @@ class Packed(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, array: Array) -> Packed:
-        """Pack in the smallest type that holds the values."""
+        """Pack integers in the smallest type that holds the values."""
+        if array.dtype.kind == "f":
+            return cls(_REAL, array.shape, np.ascontiguousarray(array, np.dtype(_REAL)).tobytes())
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         small = np.ascontiguousarray(array, smallest_type(low, high))
         return cls(small.dtype.name, small.shape, small.tobytes())
 
     def array(self) -> Array:
-        if self.dtype not in _DTYPES or any(size < 0 for size in self.shape):
+        if self.dtype not in (*_INTEGERS, _REAL) or any(size < 0 for size in self.shape):
             raise ReplayError(f"it holds an array of {self.dtype}{list(self.shape)}")
         if math.prod(self.shape) * np.dtype(self.dtype).itemsize != len(self.data):
             raise ReplayError(f"an array of {self.dtype}{list(self.shape)} has {len(self.data)} bytes")
@@ -169,6 +172,8 @@ def _require_sense(replay: Replay) -> None:
     for what, text in names.items():  # they are shown in errors
         if len(text) > _LONGEST_TEXT:
             raise ReplayError(f"its {what} is a text of {len(text):,} characters, at most {_LONGEST_TEXT:,}")
+    if not {replay.step.dtype, replay.seat.dtype} <= _INTEGERS:
+        raise ReplayError("damaged: its decisions make no sense")
     step, seat = replay.decisions()
     fits = (
         step.ndim == 1
@@ -390,7 +395,7 @@ def new_columns(kind: SeatKind, strategy: StrategySizes | None) -> list[Column]:
             found.append(_column(start_name(name), array_spec((), "int64"), "raw", "int64", 1))
         elif name in lengths:
             found.append(_column(name, spec, "raw", smallest_type(0, lengths[name].maximum), 1))
-        elif name.startswith("action."):
+        elif name.startswith("action.") and spec.dtype != np.float32:
             options = kind.num_options(name.removeprefix("action."))
             found.append(_column(name, spec, "raw", smallest_type(-1, options), _size(spec)))
         elif spec.dtype == np.bool_ and spec.shape:

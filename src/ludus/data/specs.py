@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from ludus.data.checks import require_in
 
+_MOST_FLOAT32 = float(np.finfo(np.float32).max)
+
 CRITIC_PREFIX = "critic."  # arrays of critic-only parts carry this prefix, so one flat tree holds the whole observation
 
 
@@ -165,7 +167,54 @@ class Point:
         require_in(self, "[1, inf]", height=self.height, width=self.width)
 
 
-Head = Choice | Pointer | Point
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Box:
+    """`size` real numbers, number i between `low[i]` and `high[i]`. A single bound holds for all of them. It has no
+    mask."""
+
+    size: int
+    low: float | Sequence[float] = -1.0
+    high: float | Sequence[float] = 1.0
+    when: When | None = None
+
+    def __post_init__(self) -> None:
+        require_in(self, "[1, inf]", size=self.size)
+        for name, bound in (("low", self.low), ("high", self.high)):
+            bounds = tuple(map(float, bound)) if isinstance(bound, Sequence) else (float(bound),) * self.size
+            if len(bounds) != self.size or not max(map(abs, bounds)) <= _MOST_FLOAT32:
+                raise ValueError(f"Box.{name} must be one finite number or {self.size} of them, got {bound!r}")
+            object.__setattr__(self, name, bounds)
+        if crossed := [index for index, (low, high) in enumerate(zip(*self.bounds, strict=True)) if low >= high]:
+            low, high = (bound[crossed[0]] for bound in self.bounds)
+            raise ValueError(f"Box.low must be below Box.high, got {low} and {high} for number {crossed[0]}")
+
+    @property
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """`low` and `high` with one bound for each number."""
+        assert isinstance(self.low, tuple)
+        assert isinstance(self.high, tuple)
+        return self.low, self.high
+
+    @property
+    def masked(self) -> bool:
+        return False
+
+    def outside(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of `numbers` [..., size] are NaN or beyond their bounds, as float32."""
+        low, high = np.array(self.bounds, np.float32)
+        with np.errstate(over="ignore"):
+            rounded = numbers.astype(np.float32, copy=False)
+        inside: NDArray[np.bool_] = (rounded >= low) & (rounded <= high)
+        return ~inside
+
+    def refusal(self, value: float, number: int) -> str:
+        """Why the number at this place may not have this value, for messages."""
+        low, high = (bound[number] for bound in self.bounds)
+        shortest = str(np.float32(value)).removesuffix(".0")
+        return f"{shortest} at number {number}, but its bounds are {low:g} to {high:g}"
+
+
+Head = Choice | Pointer | Point | Box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +239,19 @@ class ActionSpec:
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:
-        """The int32 array of each head's action."""
-        return {
-            name: array_spec((head.picks,) if isinstance(head, Pointer) and head.picks > 1 else (), "int32")
-            for name, head in self.heads.items()
-        }
+        """The array of each head's action: float32 of a `Box`, int32 of others."""
+        return {name: _action_array(head) for name, head in self.heads.items()}
+
+    @cached_property
+    def boxes(self) -> dict[str, Box]:
+        """The heads that are real numbers."""
+        return {name: head for name, head in self.heads.items() if isinstance(head, Box)}
+
+
+def _action_array(head: Head) -> ArraySpec:
+    if isinstance(head, Box):
+        return array_spec((head.size,), "float32")
+    return array_spec((head.picks,) if isinstance(head, Pointer) and head.picks > 1 else (), "int32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,8 +280,10 @@ class SeatKind:
         return [type(head) for head in self.action.heads.values()] == [Choice]
 
     def num_options(self, head: str) -> int:
-        """The number of options that the head's mask covers."""
+        """The number of options that the head's mask covers; 0 for a `Box`, which has no options."""
         spec = self.action.heads[head]
+        if isinstance(spec, Box):
+            return 0
         if isinstance(spec, Choice):
             return spec.num
         if isinstance(spec, Point):
@@ -398,7 +457,7 @@ def patterns_of_seats(patterns: Collection[str], seats: Sequence[Sequence[str]],
 
 
 _PARTS: Mapping[str, type[Part]] = {cls.__name__: cls for cls in (Vector, Planes, Entities)}
-_HEADS: Mapping[str, type[Head]] = {cls.__name__: cls for cls in (Choice, Pointer, Point)}
+_HEADS: Mapping[str, type[Head]] = {cls.__name__: cls for cls in (Choice, Pointer, Point, Box)}
 
 
 def kind_to_json(kind: SeatKind) -> dict[str, Any]:
@@ -455,6 +514,8 @@ def _tagged(spec: Part | Head) -> dict[str, Any]:
     facts = asdict(spec)
     if categories := facts.pop("categories", ()):
         facts["categories"] = list(categories)
+    if isinstance(spec, Box):
+        facts |= {"low": list(spec.bounds[0]), "high": list(spec.bounds[1])}
     if facts.get("when") is not None:
         facts["when"] = {"head": spec.when.head, "values": list(spec.when.values)}  # type: ignore[union-attr]
     return {"type": type(spec).__name__, **facts}

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from ludus.data.trees import Tree
 from ludus.evaluation.play.house import PERSON, Kept, Opponents, PlayHost
 from ludus.evaluation.play.replays import drawing_of
 from ludus.evaluation.play.session import PolicyOutput, SeatedOpponent
-from ludus.evaluation.play.views import GameView, find_view, has_own_view
+from ludus.evaluation.play.views import GameView, find_view, has_own_view, named_choice, written_numbers
 from ludus.experiment import Experiment
 from ludus.games.game import GameBatch, GameSource, NeedsMore, Seat, allocate_actions, lost_tables
 from ludus.games.isolation.isolated import Isolated
@@ -169,9 +168,9 @@ class _Film:
     def _move(self, seat: Seat, tree: Tree, output: PolicyOutput | None) -> GameMove:
         chosen, names = _first(tree), self._names(seat)
         # A head that picks several things, and later heads, are told by their numbers.
-        said = names[chosen] if 0 <= chosen < len(names) else str(chosen)
+        said = named_choice(names, next(iter(tree.values())))
         if not self._drawn:
-            more = [f"{head} {_numbers(array[0])}" for head, array in list(tree.items())[1:]]
+            more = [f"{head} {written_numbers(array[0, ...])}" for head, array in list(tree.items())[1:]]
             said = ", ".join([said, *more])
         if output is None:
             return GameMove(seat=seat, name=said)
@@ -201,10 +200,6 @@ def _seed(*numbers: int) -> int:
 def _first(action: Tree) -> int:
     """What the first head chose."""
     return int(next(iter(action.values())).flat[0])
-
-
-def _numbers(action: Any) -> str:
-    return " ".join(f"{number:g}" for number in np.asarray(action).ravel().tolist())
 
 
 def _plain(tables: GameBatch) -> GameBatch:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ludus.data.specs import CRITIC_PREFIX, Entities, SeatKind, length_name
+from ludus.data.specs import CRITIC_PREFIX, Box, Entities, SeatKind, length_name
 from ludus.data.trees import Array, Tree, allocate, put, take
 from ludus.games.exported import GREEDY, ExportedPolicy
 from ludus.games.game import GameSource, allocate_actions
@@ -42,7 +42,8 @@ class Parity:
     """What the check has found, by output of the file."""
 
     largest: dict[str, float] = field(default_factory=dict)
-    """Output -> largest difference in one decision. An action differs by 0 or by 1."""
+    """Output -> largest difference in one decision. A choice differs by 0 or by 1, a number of a `Box` by a share of
+    its range. The log-density of a `Box` is not compared: the last digit of a number moves it where it is steep."""
     drift: dict[str, float] = field(default_factory=dict)
     """Memory -> largest difference when each side goes on with its own memory."""
     rows: int = 0
@@ -113,6 +114,9 @@ class _Pair:
         self._graph = graph
         self._parity = parity
         self._rng = rng
+        heads = self.policy.kind.action.heads
+        self._boxes = {name: head for name, head in heads.items() if isinstance(head, Box)}
+        self._choices = {name: place for place, name in enumerate(heads) if name not in self._boxes}
 
     def compare(self, observation: Tree, legal: Tree, states: tuple[Tree, Tree]) -> tuple[Tree, tuple[Tree, Tree]]:
         """Ask both. `states` is the memory that each has carried along; returns the actions of the policy and the
@@ -146,26 +150,33 @@ class _Pair:
         given = np.full_like(uniforms, GREEDY) if greedy else uniforms
         found = self.file.run(observation, legal, state, given)
         same = np.ones(len(uniforms), bool)
-        for head, action in acted.action.items():
+        for head in self._choices:
+            action = acted.action[head]
             same &= (found[f"action.{head}"] == action).reshape(len(action), -1).all(1)
         for row in np.flatnonzero(~same).tolist():
             near = (
-                _first_difference_is_small(acted, found, row)
+                self._first_difference_is_small(acted, found, row)
                 if greedy
                 else any(
-                    _same_action(
+                    self._same_choices(
                         ask([row], (uniforms + shift).clip(0.0, 1.0 - 2.0**-24).astype(np.float32)), found, row
                     )
                     for shift in (TOLERANCE, -TOLERANCE)
                 )
             )
             self._parity.ties += near
-            for head, action in acted.action.items():
-                if not near and not np.array_equal(found[f"action.{head}"][row], action[row]):
+            for head in self._choices:
+                if not near and not np.array_equal(found[f"action.{head}"][row], acted.action[head][row]):
                     self._parity.note(f"action.{head}", 1.0)
-        for head in acted.action:
+        for head in self._choices:
             self._parity.note(f"action.{head}", 0.0)
-        self._note("log_prob", acted.log_prob[same], found["log_prob"][same])
+        for head, box in self._boxes.items():
+            low, high = (np.array(bound) for bound in box.bounds)
+            away = np.abs(found[f"action.{head}"][same] - acted.action[head][same].astype(np.float64))
+            self._parity.note(f"action.{head}", float((away / (high - low)).max(initial=0.0)))
+        places = list(self._choices.values())
+        if places:
+            self._note("log_prob", acted.log_prob[same][:, places], found["log_prob"][same][:, places])
         if "value" in found:
             self._note("value", acted.value, found["value"])
         if logits := [name for name in found if name.startswith("logits.")]:  # a policy does not tell its own
@@ -176,6 +187,16 @@ class _Pair:
             self._note(f"next_memory.{name}", array, found[f"next_memory.{name}"])
         return acted
 
+    def _same_choices(self, acted: Acted, found: Tree, row: int) -> bool:
+        return all(np.array_equal(found[f"action.{head}"][row], acted.action[head][0]) for head in self._choices)
+
+    def _first_difference_is_small(self, acted: Acted, found: Tree, row: int) -> bool:
+        """Whether the first head that differs took an option of the same probability."""
+        for head, place in self._choices.items():
+            if not np.array_equal(found[f"action.{head}"][row], acted.action[head][row]):
+                return abs(float(found["log_prob"][row, place] - acted.log_prob[row, place])) <= TOLERANCE
+        return True
+
     def _note(self, output: str, one: Array, other: Array) -> None:
         self._parity.note(output, _difference(one, other))
 
@@ -184,18 +205,6 @@ def _difference(one: Array, other: Array) -> float:
     """Relative for numbers above 1."""
     difference = np.abs(one.astype(np.float64) - other) / np.maximum(np.abs(one), 1.0)
     return float(difference.max()) if difference.size else 0.0
-
-
-def _same_action(acted: Acted, found: Tree, row: int) -> bool:
-    return all(np.array_equal(found[f"action.{head}"][row], action[0]) for head, action in acted.action.items())
-
-
-def _first_difference_is_small(acted: Acted, found: Tree, row: int) -> bool:
-    """Whether the first head that differs took an option of the same probability."""
-    for place, (head, action) in enumerate(acted.action.items()):
-        if not np.array_equal(found[f"action.{head}"][row], action[row]):
-            return abs(float(found["log_prob"][row, place] - acted.log_prob[row, place])) <= TOLERANCE
-    return True
 
 
 def _compare_random(pair: _Pair, rows: int) -> None:

@@ -13,6 +13,7 @@ from ludus.data.specs import Entities  # Part of an observation: a list of thing
 from ludus.data.specs import Choice  # Head of an action: one of several options.
 from ludus.data.specs import Pointer  # Head of an action: rows of an Entities part.
 from ludus.data.specs import Point  # Head of an action: a place on a map.
+from ludus.data.specs import Box  # Head of an action: real numbers within bounds.
 from ludus.games.lift import Lifted  # Many tables of a plain Python game.
 from ludus.games.game import GameBatch  # Interface of many tables stepped together.
 from ludus.games.game import GameSource  # Interface of what an experiment names as its game.
@@ -30,6 +31,7 @@ from ludus.games.game import allocate_actions  # Arrays for the actions of all t
 from ludus.games.tables import Table  # One table of any game, with the plain interface of a Game.
 from ludus.games.bots import StrategyBot  # A scripted player given by action probabilities.
 from ludus.games.bots import Rows  # What the seats that a bot plays see and may do, one row each.
+from ludus.games.bots import require_within_bounds  # Refuses a number that is NaN or beyond the bounds of its `Box`.
 from ludus.data.trees import Tree  # A dict of numpy arrays with the same leading axes.
 from ludus.data.trees import IntArray  # A numpy array of 64-bit integers.
 from ludus.data.trees import allocate  # Zeroed arrays for a mapping of ArraySpecs.
@@ -76,6 +78,7 @@ from ludus.games.builtin.leduc import Leduc  # Built in: Leduc poker.
 from ludus.games.builtin.rock_paper_scissors import RockPaperScissors  # Built in: rock, paper, scissors.
 from ludus.games.builtin.siege import Siege  # Built in: an asymmetric game of attacker and defender.
 from ludus.games.builtin.skirmish import Skirmish  # Built in: a small real-time strategy game.
+from ludus.games.builtin.sumo import Sumo  # Built in: two discs push each other, with real numbers as actions.
 from ludus.games.builtin.tic_tac_toe import TicTacToe  # Built in: tic-tac-toe.
 from ludus.games.builtin.tic_tac_toe import CELLS as TIC_TAC_TOE_CELLS  # Number of cells of tic-tac-toe.
 from ludus.games.builtin.tic_tac_toe import LINES as TIC_TAC_TOE_LINES  # The winning lines of tic-tac-toe.
@@ -121,6 +124,7 @@ __all__ = [
     "Beacon",
     "Blotto",
     "Bot",
+    "Box",
     "Camp",
     "CampAddress",
     "Choice",
@@ -177,6 +181,7 @@ __all__ = [
     "Skirmish",
     "SlimeVolley",
     "StrategyBot",
+    "Sumo",
     "Table",
     "TableView",
     "TensorGame",
@@ -202,5 +207,6 @@ __all__ = [
     "isolate",
     "list_games",
     "policy_of_seat",
+    "require_within_bounds",
     "resolve",
 ]  # fmt: skip

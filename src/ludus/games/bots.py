@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import Entities, Pointer, SeatKind, length_name
+from ludus.data.specs import Box, Entities, GameSpec, Pointer, SeatKind, length_name
 from ludus.data.trees import Array, IntArray, Tree, put, take
 from ludus.games.game import Actions, Bot, GameBatch, HostsBots
 
@@ -50,13 +50,17 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomBot:
-    """Draws legal options uniformly; for a pointer with several picks it first draws their number."""
+    """Draws legal options uniformly, and numbers uniformly within their bounds; for a pointer with several picks it
+    first draws their number."""
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         rows = Rows.of(game, tables, seats)
         actions: Tree = {}
         for name, head in rows.kind.action.heads.items():
             counts = head_counts(rows.kind, name, actions, len(rows))
+            if isinstance(head, Box):
+                actions[name] = np.where(counts[:, None], draw_within(head, len(rows), rng), np.float32(0))
+                continue
             mask = rows.mask(name)
             stuck = np.flatnonzero(counts & ~mask.any(axis=1))
             if len(stuck):
@@ -83,13 +87,40 @@ def act_among(bot: Bot, game: GameBatch, among: NDArray[np.bool_], rng: np.rando
             put(actions[kind], (tables, columns), bot.act(game, tables, np.asarray(seats)[columns], rng))
 
 
-def head_counts(kind: SeatKind, head: str, earlier: Mapping[str, Array], num_rows: int) -> NDArray[np.bool_]:
-    """[rows]: whether the head counts given the earlier heads' actions; the head that it depends on must count too."""
+def head_counts(
+    kind: SeatKind, head: str, earlier: Mapping[str, Array], rows: int | tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """[rows], which may be several axes: whether the head counts given the earlier heads' actions; the head that it
+    depends on must count too."""
     when = kind.action.heads[head].when
     if when is None:
-        return np.ones(num_rows, np.bool_)
+        return np.ones(rows, np.bool_)
     met: NDArray[np.bool_] = np.isin(earlier[when.head], when.values)
-    return met & head_counts(kind, when.head, earlier, num_rows)
+    return met & head_counts(kind, when.head, earlier, rows)
+
+
+def draw_within(box: Box, num_rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """[rows, size]: numbers drawn uniformly within the bounds."""
+    low, high = np.array(box.bounds)
+    share = rng.random((num_rows, box.size))
+    numbers = (low * (1 - share) + high * share).astype(np.float32)
+    drawn: NDArray[np.float32] = np.clip(numbers, low.astype(np.float32), high.astype(np.float32))
+    return drawn
+
+
+def require_within_bounds(spec: GameSpec, to_act: NDArray[np.bool_], actions: Actions) -> None:
+    """Raise `ValueError` for the first number of a `Box` that counts and is NaN or beyond its bounds. `to_act` is
+    [tables, seats]."""
+    for kind, seats, tree in zip(spec.kinds, spec.seats_of_kind, actions, strict=True):
+        for name, box in kind.action.boxes.items():
+            outside = box.outside(tree[name])
+            if not outside.any():
+                continue
+            acting = to_act[:, list(seats)]
+            acting &= head_counts(kind, name, tree, acting.shape)
+            for table, column, number in np.argwhere(outside & acting[:, :, None]).tolist():
+                why = box.refusal(tree[name][table, column, number], number)
+                raise ValueError(f"{spec.name}: table {table}, seat {seats[column]}: head {name!r} is {why}")
 
 
 def first_illegal(rows: Rows, actions: Tree) -> tuple[int, str] | None:
@@ -99,9 +130,15 @@ def first_illegal(rows: Rows, actions: Tree) -> tuple[int, str] | None:
         return 0, f"gives heads {sorted(actions)}, expected {sorted(heads)}"
     for name, head in heads.items():
         array, shape = actions[name], (len(rows), *rows.kind.action.arrays[name].shape)
-        if array.shape != shape or not np.issubdtype(array.dtype, np.integer):
-            return 0, f"head {name!r} is {array.dtype}{list(array.shape)}, expected int32{list(shape)}"
-        mask, counts = rows.mask(name), head_counts(rows.kind, name, actions, len(rows))
+        dtype = rows.kind.action.arrays[name].dtype
+        if array.shape != shape or not np.issubdtype(array.dtype, np.floating if dtype.kind == "f" else np.integer):
+            return 0, f"head {name!r} is {array.dtype}{list(array.shape)}, expected {dtype}{list(shape)}"
+        counts = head_counts(rows.kind, name, actions, len(rows))
+        if isinstance(head, Box):
+            for row, number in np.argwhere(head.outside(array) & counts[:, None]).tolist():
+                return row, f"head {name!r} is {head.refusal(array[row, number], number)}"
+            continue
+        mask = rows.mask(name)
         for row, value in enumerate(array.tolist()):
             if not counts[row]:
                 continue

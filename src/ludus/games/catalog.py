@@ -93,7 +93,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         library="gymnasium",
         install=install_command("games"),
         example="gymnasium:CartPole-v1",
-        description="Any Gymnasium environment with discrete actions, as a game with one seat.",
+        description="Any Gymnasium environment, with discrete or continuous actions, as a game with one seat.",
         spelling="ludus.games.adapters.gymnasium:own_spelling",
     ),
     "gym": Adapter(
@@ -118,7 +118,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         library="pettingzoo",
         install=install_command("pettingzoo"),
         example="pettingzoo:classic.connect_four_v3",
-        description="Any PettingZoo environment with discrete actions, agents in turn or all at once.",
+        description="Any PettingZoo environment, with discrete or continuous actions, in turn or all at once.",
         spelling="ludus.games.adapters.pettingzoo_library:own_spelling",
         critic_state=True,
         packages=("atari", "butterfly", "classic", "mpe", "mpe2", "sisl"),

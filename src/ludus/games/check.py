@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from ludus.data.addresses import load_address
 from ludus.data.game_tree import CHANCE, OVER, TreeState
-from ludus.data.specs import Choice, GameSpec, Point, Pointer
+from ludus.data.specs import Box, Choice, GameSpec, Point, Pointer
 from ludus.data.trees import IntArray, Tree, put, take
 from ludus.games import checked_play
-from ludus.games.bots import RandomBot, Rows, first_illegal
+from ludus.games.bots import RandomBot, Rows, draw_within, first_illegal, head_counts
 from ludus.games.catalog import resolve
 from ludus.games.game import Actions, Bot, Game, GameBatch, GameSource, HasTrees, lost_tables
 from ludus.games.lift import Lifted
@@ -29,6 +29,7 @@ KEPT_STEPS = 100  # steps kept per episode, bounded for games with large observa
 
 WALKS = 50  # random histories to walk in the game tree
 NEIGHBOURS = 2  # tables in addition to those of repeated episodes
+BOUND_STEPS = 100  # steps with numbers at their bounds, and until a head counts
 TWIN_STEPS = 100  # steps that a game and its tensor twin play side by side
 _TWIN_CHECK = "ludus.games.device.twin_check:tensor_faults"  # needs PyTorch, so it is loaded only for such games
 
@@ -66,6 +67,7 @@ def check_game(
             rest = _Check(source, evidence, seed, tables)  # its draws do not depend on the length of play
             with evidence.calls("bots"):
                 rest.bots(bot_seconds)
+            rest.bounds(max_steps)
             rest.tree()
             rest.tensor_twin(max_steps)
     return evidence.report(name)
@@ -162,6 +164,56 @@ class _Check:
                     stop_at = time.monotonic() + seconds
                     while not (tables.ended | tables.broken).all() and time.monotonic() < stop_at:
                         tables.step(tables.choose(watched, self.rng))
+
+    def bounds(self, max_steps: int) -> None:
+        """Play numbers at their bounds, and offer the game some that are beyond them or NaN."""
+        heads = [(number, name) for number, kind in enumerate(self.spec.kinds) for name in kind.action.boxes]
+        if not heads:
+            return
+        with self.evidence.calls("play at the bounds"), closing(self._tables(self.num_tables)) as batch:
+            tables = checked_play.WatchedTables(batch, self.evidence)
+            tables.reset(np.arange(self.num_tables), self._draw_seeds(self.num_tables))
+            for _ in range(min(max_steps, BOUND_STEPS)):
+                if (tables.ended | tables.broken).all():
+                    break
+                tables.step(tables.choose(_AtBounds(), self.rng))
+        for kind, head in heads:
+            for beyond in (True, False):
+                with self.evidence.calls("a number beyond its bounds"):
+                    self._offer(kind, head, beyond)
+
+    def _offer(self, kind: int, head: str, beyond: bool) -> None:
+        """A number that is beyond its bounds, or NaN, at the first decision in which the head counts."""
+        box = self.spec.kinds[kind].action.boxes[head]
+        seats = list(self.spec.seats_of_kind[kind])
+        with closing(self._tables(1)) as batch:
+            tables = checked_play.WatchedTables(batch, checked_play.Evidence())
+            tables.reset(np.array([0]), self._draw_seeds(1))
+            for step in range(BOUND_STEPS):
+                if (tables.ended | tables.broken).all():
+                    return
+                actions = tables.choose(RandomBot(), self.rng)
+                acting = tables.view.to_act[:, seats]
+                counts = acting & head_counts(self.spec.kinds[kind], head, actions[kind], acting.shape)
+                if not counts.any():
+                    tables.step(actions)
+                    continue
+                number = int(self.rng.integers(box.size))
+                low, high = (bound[number] for bound in box.bounds)
+                wrong = 2 * high - low if beyond else np.nan
+                column = np.flatnonzero(counts[0])[0]
+                actions[kind][head][0, column, number] = wrong
+                said = ""
+                try:
+                    tables.step(actions)
+                except checked_play.GameHung:
+                    raise
+                except Exception as error:
+                    said = str(error)
+                shown = f"head {head!r} was {box.refusal(wrong, number)}; the game"
+                seen = f"{shown} said {said!r}, without the name of the head" if said else f"{shown} played it"
+                self.evidence.expect("bounds", head in said, f"table 0, seat {seats[column]}", step, seen)
+                return
 
     def tree(self) -> None:
         with self.evidence.calls("tree"):
@@ -267,6 +319,9 @@ class _Check:
         for index, kind in enumerate(self.spec.kinds):
             rows = np.nonzero(idle[:, list(self.spec.seats_of_kind[index])])
             for name, head in kind.action.heads.items():
+                if isinstance(head, Box):
+                    actions[index][name][rows] = draw_within(head, len(rows[0]), self.rng)
+                    continue
                 lowest = -1 if isinstance(head, Pointer) and head.picks > 1 else 0
                 shape = (len(rows[0]), *actions[index][name].shape[2:])
                 actions[index][name][rows] = self.rng.integers(lowest, kind.num_options(name), shape)
@@ -386,6 +441,17 @@ class _Check:
     def _has_single_number(self, seat: int) -> bool:
         heads = list(self.spec.kinds[self.spec.seats[seat]].action.heads.values())
         return len(heads) == 1 and isinstance(heads[0], (Choice, Point))
+
+
+class _AtBounds:
+    """Plays at random, and every number at its lower or upper bound."""
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        actions = RandomBot().act(game, tables, seats, rng)
+        for name, box in game.spec.kinds[game.spec.seats[int(seats[0])]].action.boxes.items():
+            low, high = np.array(box.bounds, np.float32)
+            actions[name] = np.where(rng.random((len(tables), box.size)) < 0.5, low, high)
+        return actions
 
 
 class _BotFailedError(Exception):

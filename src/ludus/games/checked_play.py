@@ -30,6 +30,7 @@ PROMISES = {
     "observation": "observations of seats to act are finite, with entity lengths within their maximum",
     "critic": "critic-only parts are finite, and those declared common are the same for all seats",
     "legal": "a seat to act has a legal option in every head that can count",
+    "bounds": "numbers up to the bounds of a Box are played; the game refuses others, and NaN, by the head's name",
     "someone_acts": "at least one seat must act at every table that has not ended",
     "ended_is_quiet": "no seat must act at a table that has ended",
     "one_end": "a table is not both over and truncated",

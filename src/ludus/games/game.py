@@ -23,7 +23,8 @@ Observation = Mapping[str, Array] | Array
 Legal = Mapping[str, Array] | Array
 """Head name -> bool mask; a game with one head may return just the mask."""
 Action = Any
-"""An int for a game with a single one-number head, else head name -> int or array of ints."""
+"""An int for a game with a single one-number head, a float32 array [size] for one with a single `Box`; else head name
+-> int or array."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +116,8 @@ class TableView:
 
 
 Actions = tuple[Tree, ...]
-"""Per kind: head name -> int32 array [tables, seats of that kind, ...]; rows not `to_act` are ignored."""
+"""Per kind: head name -> int32 array [tables, seats of that kind, ...], or float32 for a `Box`; rows not `to_act` are
+ignored."""
 
 
 def allocate_actions(spec: GameSpec, num_tables: int, new: NewArray = np.zeros) -> Actions:
@@ -226,7 +228,7 @@ class Bot(Protocol):
     """A scripted player. It uses numpy only, so that a machine without torch can run it."""
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
-        """Actions for rows (tables[i], seats[i]), all seats of one kind: head -> int32 [rows, ...]."""
+        """Actions for rows (tables[i], seats[i]), all seats of one kind: head -> [rows, ...]."""
 
 
 @runtime_checkable

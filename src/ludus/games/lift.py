@@ -113,6 +113,7 @@ class LiftedBatch(ArrayTables):
                 raise self._wrong(table, f"reward {turn.reward} at reset, before any seat has acted")
 
     def step(self, actions: Actions) -> None:
+        self._require_within_bounds(actions)
         by_seat = self._actions_by_seat(actions)
         for table, seats in enumerate(self._seats):
             if seats:
@@ -154,8 +155,8 @@ class LiftedBatch(ArrayTables):
                 for name, array in actions[kind].items()
             }
             values = list(heads.values())
-            if len(values) == 1 and isinstance(values[0], list):
-                by_seat.append(values[0])
+            if len(values) == 1 and (isinstance(values[0], list) or self.spec.kinds[kind].action.boxes):
+                by_seat.append(list(values[0]))
             else:
                 by_seat.append([dict(zip(heads, row, strict=True)) for row in zip(*values, strict=True)])
         return by_seat

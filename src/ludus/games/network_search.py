@@ -68,6 +68,8 @@ def _reason(spec: GameSpec) -> str | None:
         return f"it {'may have' if unknown else 'has'} chance{unknown}"
     for kind in spec.kinds:
         heads = list(kind.action.heads.values())
+        if numbers := next(iter(kind.action.boxes), None):
+            return f"head {numbers!r} of its {kind.name!r} seats takes real numbers, and a search needs moves to count"
         if len(heads) > 1 or not isinstance(heads[0], Choice):
             return f"a move of its {kind.name!r} seats is more than one choice"
     if len({next(kind.num_options(head) for head in kind.action.heads) for kind in spec.kinds}) > 1:

@@ -24,7 +24,7 @@ from weakref import finalize, ref
 import numpy as np
 
 from ludus.data.addresses import load_address
-from ludus.data.specs import CRITIC_PREFIX, GameSpec, Pointer, spec_to_json
+from ludus.data.specs import CRITIC_PREFIX, Box, GameSpec, Pointer, spec_to_json
 from ludus.data.trees import Array, IntArray, Tree, put, take
 from ludus.games.bots import RandomBot, Rows, first_illegal
 from ludus.games.exported import SUFFIX, ExportedPlayer
@@ -39,6 +39,7 @@ START_LIMIT_S = 40.0
 TIME_LIMIT_S = 10.0  # for an answer to `act`, unless the program asks for more in its `hello`
 LONGEST_TIME_LIMIT_S = 3600.0
 MOST_LOSSES = 3  # losses in a row, without an answer between them, after which a program is not started again
+_MOST_FLOAT = 2**127  # no integer below is too large for a float
 _SAFE_INTEGERS = 2**53  # below this, integers are exact in languages whose numbers are all floats
 
 
@@ -175,18 +176,29 @@ def _actions(answer: Mapping[str, Any], number: int, rows: Rows) -> Tree:
     if not isinstance(given, list) or len(given) != len(rows):
         count = f"{len(given)} actions" if isinstance(given, list) else f"actions {given!r}"
         raise ProgramLost(f"answered {count} for {len(rows)} rows")
-    heads = rows.kind.action.heads
+    heads, boxes = rows.kind.action.heads, rows.kind.action.boxes
     arrays = rows.kind.action.arrays
     actions: Tree = {
-        name: np.full((len(rows), *spec.shape), -1 if spec.shape else 0, np.int32) for name, spec in arrays.items()
+        name: np.full((len(rows), *spec.shape), -1 if spec.shape and name not in boxes else 0, spec.dtype)
+        for name, spec in arrays.items()
     }
     for row, action in enumerate(given):
         by_head = action if isinstance(action, dict) else {next(iter(heads)): action}
         for name, value in by_head.items():
             if name not in heads or (len(heads) > 1 and not isinstance(action, dict)):
                 raise ProgramLost(f"answered action {action!r}; heads are {', '.join(heads)}")
-            _write(actions[name], row, name, value)
+            if (box := boxes.get(name)) is None:
+                _write(actions[name], row, name, value)
+            else:
+                actions[name][row] = _numbers(box, name, value)
     return actions
+
+
+def _numbers(box: Box, head: str, value: Any) -> list[float]:
+    right = isinstance(value, list) and len(value) == box.size
+    if not right or not all(type(number) in (int, float) and abs(number) < _MOST_FLOAT for number in value):
+        raise ProgramLost(f"answered {value!r} for head {head!r}, which takes a list of {box.size} numbers")
+    return [float(number) for number in value]
 
 
 def _write(array: Array, row: int, head: str, value: Any) -> None:

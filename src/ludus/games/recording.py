@@ -97,7 +97,7 @@ class RecordedTables(WrappedTables):
         self._seeds = np.zeros(self.num_tables, np.uint64)
         self._steps = np.zeros(self.num_tables, np.int64)
         self._running = np.zeros(self.num_tables, np.bool_)
-        self._decisions = _Log({"step": np.zeros(()), "seat": np.zeros(())}, self.num_tables)
+        self._decisions = _Log(dict.fromkeys(("step", "seat"), np.zeros((), np.int32)), self.num_tables)
         self._actions = [_Log(allocate(kind.action.arrays, ()), self.num_tables) for kind in game.spec.kinds]
         self._seen = ViewDigest(game.spec, self.num_tables)
 
@@ -150,7 +150,7 @@ class _Log:
     def __init__(self, rows: Mapping[str, Array], num_tables: int) -> None:
         self._length = np.zeros(num_tables, np.int64)
         self._rows: Tree = {
-            name: np.zeros((num_tables, _FIRST_CAPACITY, *row.shape), np.int32) for name, row in rows.items()
+            name: np.zeros((num_tables, _FIRST_CAPACITY, *row.shape), row.dtype) for name, row in rows.items()
         }
 
     def clear(self, tables: IntArray) -> None:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from ludus.data.game_tree import TreeState
 from ludus.data.specs import CRITIC_PREFIX, GameSpec
 from ludus.data.trees import Array, IntArray, Tree, put, take
-from ludus.games.bots import RandomBot
+from ludus.games.bots import RandomBot, require_within_bounds
 from ludus.games.game import (
     Action,
+    Actions,
     Bot,
     GameBatch,
     GameSource,
@@ -151,6 +152,10 @@ class ArrayTables:
                 f"{head} {chosen[row]} is not one of {options}"
             )
 
+    def _require_within_bounds(self, actions: Actions) -> None:
+        """Raise `ValueError` for the first number of a `Box` that counts and is NaN or beyond its bounds."""
+        require_within_bounds(self.spec, self.view.to_act, actions)
+
     def _start_episodes(self, tables: IntArray) -> None:
         """Start an episode in the view: every seat acts, nothing has been paid, nothing has ended."""
         view = self.view
@@ -201,7 +206,7 @@ class Table:
         return self._turn()
 
     def step(self, actions: Mapping[Seat, Action]) -> Turn:
-        """Play the actions of the seats that must act: an int each, or head name to int or array."""
+        """Play the actions of the seats that must act: an int or an array of numbers each, or head name to these."""
         view, spec = self._tables.view, self.spec
         arrays = allocate_actions(spec, 1)
         waiting = np.flatnonzero(view.to_act[0]).tolist()
@@ -213,7 +218,11 @@ class Table:
             if set(given) != set(heads):
                 raise ValueError(f"{spec.name}, seat {seat}: an action has the heads {list(heads)}, got {list(given)}")
             for name, value in given.items():
-                heads[name][0, spec.column_of_seat[seat]] = value
+                row = heads[name][0, spec.column_of_seat[seat], ...]
+                if np.shape(value) != row.shape:
+                    wanted = f"{row.dtype}{list(row.shape)}" if row.ndim else "a number"
+                    raise ValueError(f"{spec.name}, seat {seat}: head {name!r} takes {wanted}, got {value!r}")
+                row[...] = value
         self._tables.step(arrays)
         return self._turn()
 

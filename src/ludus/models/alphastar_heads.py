@@ -9,11 +9,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ludus.data.specs import Choice, Head, Point, Pointer, SeatKind
+from ludus.data.specs import Box, Choice, Head, Point, Pointer, SeatKind
 from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, SpatialTower
-from ludus.models.decisions import Chooser, Decision, Decisions, decide, decide_several, head_in_use, num_draws
+from ludus.models.continuous import Numbers
+from ludus.models.decisions import (
+    Chooser,
+    Decision,
+    Decisions,
+    decide,
+    decide_several,
+    head_in_use,
+    nothing_chosen,
+    num_draws,
+)
 from ludus.models.encoders import Encoded, KnownActions
-from ludus.models.heads import HEAD_GAIN, PointEmbedding, PointHead, Question
+from ludus.models.heads import HEAD_GAIN, BoxEmbedding, BoxHead, PointEmbedding, PointHead, Question, numbers_of_heads
 from ludus.models.operators import (
     LOWEST,
     LSTM,
@@ -74,6 +84,8 @@ class AlphaStarHeads(nn.Module):
             return OptionHead(spec, sizes)
         if isinstance(spec, Pointer):
             return UnitsHead(spec, maximum, sizes)
+        if isinstance(spec, Box):
+            return BoxHead(spec, sizes.embedding_size)
         found = map_for(spec, encoder)
         if found is None:
             return PointHead(spec, sizes.embedding_size)
@@ -83,6 +95,10 @@ class AlphaStarHeads(nn.Module):
     @property
     def num_draws(self) -> int:
         return num_draws(self.specs)
+
+    @property
+    def numbers(self) -> dict[str, Numbers]:
+        return numbers_of_heads(self.specs, self.heads)
 
     def decide(self, features: Tensor, encoded: Encoded, legal: Mapping[str, Tensor], chooser: Chooser) -> Decisions:
         decided: dict[str, Decision] = {}
@@ -114,8 +130,7 @@ def _decide_where_used(head: nn.Module, spec: Head, question: Question) -> Decis
     if used is None or used.dim() > 1 or DeferredChecks.active():
         everywhere: Decision = head(question)
         return everywhere
-    shape = (len(used), spec.picks) if isinstance(spec, Pointer) and spec.picks > 1 else (len(used),)
-    nothing = torch.full(shape, -1 if len(shape) > 1 else 0, device=used.device)
+    nothing = nothing_chosen(spec, len(used), used.device)
     rows = used.nonzero().squeeze(-1)
     if not len(rows) and not question.chooser.evaluates:
         question.chooser.skip(num_draws({question.name: spec}))
@@ -152,6 +167,8 @@ def _embedding(spec: Head, sizes: AlphaStarSizes) -> nn.Module:
         return OptionEmbedding(spec, sizes)
     if isinstance(spec, Point):
         return PointEmbedding(spec, sizes.embedding_size)
+    if isinstance(spec, Box):
+        return BoxEmbedding(spec, sizes.embedding_size)
     return UnitsEmbedding(spec, sizes)
 
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ludus.data.specs import Head, Pointer
+from ludus.data.specs import Box, Head, Pointer
 from ludus.data.trees import Tree, under
+from ludus.models.continuous import Numbers
 from ludus.models.operators import LOWEST
 from ludus.models.policy import Acted, Unrolled
 from ludus.models.tensors import DeferredChecks, to_host
@@ -25,11 +26,11 @@ class Decision(NamedTuple):
     """The decision of one head, per row. The last two fields are None while acting."""
 
     action: Tensor
-    """[...] int64, or [..., picks] with -1 after the end."""
+    """[...] int64, [..., picks] with -1 after the end, or [..., numbers] float32."""
     log_prob: Tensor
     """[...]: 0 where the head is not in use."""
     log_probs: Tensor | None
-    """[..., options], or [..., picks, options] with the end token as the last option."""
+    """[..., options], or [..., picks, options] with the end token as the last option; the parameters of `Numbers`."""
     entropy: Tensor | None
     """[...]: 0 where the head is not in use."""
 
@@ -50,7 +51,10 @@ class Decisions:
         """What `acted_of` needs, on the device."""
         log_probs = [decision.log_prob for decision in self.by_head.values()]
         joined = log_probs[0].unsqueeze(-1) if len(log_probs) == 1 else torch.stack(log_probs, -1)
-        columns = {f"action.{name}": decision.action.int() for name, decision in self.by_head.items()}
+        columns = {
+            f"action.{name}": decision.action if decision.action.is_floating_point() else decision.action.int()
+            for name, decision in self.by_head.items()
+        }
         columns |= {f"state.{name}": tensor for name, tensor in state.items()}
         columns["log_prob"] = joined
         if value is not None:
@@ -112,6 +116,10 @@ class Chooser:
         """One option per row; illegal ones have the lowest logit. `pick` counts the picks of a pointer."""
         raise NotImplementedError
 
+    def choose_numbers(self, head: str, numbers: Numbers, parameters: Tensor) -> Tensor:
+        """Numbers within their bounds, [..., numbers], from the parameters of their distribution."""
+        raise NotImplementedError
+
     def counts(self, wrong: Tensor) -> Tensor:
         """Which of the rows with an illegal action are errors."""
         return wrong
@@ -142,6 +150,11 @@ class Drawn(Chooser):
             _require_finite(head, logits)
             raise
         return Decision(action, log_prob, None, None)
+
+    def choose_numbers(self, head: str, numbers: Numbers, parameters: Tensor) -> Tensor:
+        _require_finite(head, parameters.flatten(-2))
+        first, self._column = self._column, self._column + numbers.size
+        return numbers.draw(parameters, self._uniforms[..., first : self._column])
 
     def at(self, rows: Tensor) -> Drawn:
         return Drawn(self._uniforms[rows, self._column :])
@@ -176,6 +189,10 @@ class Greedy(Chooser):
         best, action = logits.max(-1)
         return Decision(action, best - logits.logsumexp(-1), None, None)
 
+    def choose_numbers(self, head: str, numbers: Numbers, parameters: Tensor) -> Tensor:
+        _require_finite(head, parameters.flatten(-2))
+        return numbers.mode(parameters)
+
 
 class Recorded(Chooser):
     """Repeats recorded actions to evaluate them. Rows that are `valid` must hold legal ones."""
@@ -195,6 +212,9 @@ class Recorded(Chooser):
             action = torch.where(action < 0, logits.shape[-1] - 1, action)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return Decision(action, _at(log_probs, action), log_probs, entropy)
+
+    def choose_numbers(self, head: str, numbers: Numbers, parameters: Tensor) -> Tensor:
+        return self._actions[head].to(parameters.dtype)
 
     def counts(self, wrong: Tensor) -> Tensor:
         return wrong & self._valid
@@ -278,9 +298,57 @@ def decide_several(
     )
 
 
+def decide_numbers(
+    name: str, numbers: Numbers, parameters: Tensor, in_use: Tensor | None, chooser: Chooser
+) -> Decision:
+    """Numbers within their bounds, per row. Rows that do not use the head get the numbers nearest to 0,
+    log-probability 0 and entropy 0. The log-probability is that of the rounded action, as in a later evaluation."""
+    action = chooser.choose_numbers(name, numbers, parameters)
+    if chooser.evaluates:
+        _require_inside(name, numbers, action, in_use, chooser)
+    log_prob = numbers.log_prob(parameters, action)
+    evaluated = (parameters, numbers.entropy(parameters)) if chooser.evaluates else (None, None)
+    decision = Decision(action, log_prob, *evaluated)
+    if in_use is None:
+        return decision
+    return decision._replace(
+        action=torch.where(in_use.unsqueeze(-1), action, numbers.rest(action.device)),
+        log_prob=torch.where(in_use, log_prob, 0.0),
+        entropy=None if decision.entropy is None else torch.where(in_use, decision.entropy, 0.0),
+    )
+
+
+def _require_inside(name: str, numbers: Numbers, action: Tensor, in_use: Tensor | None, chooser: Chooser) -> None:
+    """Raise for numbers beyond their bounds in rows that count."""
+    checks = DeferredChecks.active()
+    if checks is not None and not checks.collects:
+        return
+    outside = ~numbers.inside(action)
+    wrong = chooser.counts(outside if in_use is None else outside & in_use)
+    if checks is not None:
+        checks.add(wrong)
+    elif bool(wrong.any()):
+        row = _first(wrong)
+        raise ValueError(f"head {name!r}, {_place(row)}: action {action[row].tolist()} is not within the bounds")
+
+
 def num_draws(specs: Mapping[str, Head]) -> int:
-    """One uniform number for each pick of each head."""
-    return sum(spec.picks if isinstance(spec, Pointer) else 1 for spec in specs.values())
+    """One uniform number for each pick of a pointer, each number of a box, and each other head."""
+    return sum(map(draws_of, specs.values()))
+
+
+def nothing_chosen(head: Head, rows: int, device: torch.device) -> Tensor:
+    """The actions of rows that do not use the head."""
+    if isinstance(head, Box):
+        return Numbers(head).rest(device).expand(rows, -1)
+    several = isinstance(head, Pointer) and head.picks > 1
+    return torch.full((rows, draws_of(head)) if several else (rows,), -1 if several else 0, device=device)
+
+
+def draws_of(head: Head) -> int:
+    if isinstance(head, Box):
+        return head.size
+    return head.picks if isinstance(head, Pointer) else 1
 
 
 def head_in_use(spec: Head, decided: Mapping[str, Decision], in_use: Mapping[str, Tensor | None]) -> Tensor | None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ludus.data.specs import Choice, Head, Point, Pointer, SeatKind
-from ludus.models.decisions import Chooser, Decision, Decisions, decide, decide_several, head_in_use, num_draws
+from ludus.data.specs import Box, Choice, Head, Point, Pointer, SeatKind
+from ludus.models.continuous import BoxDistribution, Numbers
+from ludus.models.decisions import (
+    Chooser,
+    Decision,
+    Decisions,
+    decide,
+    decide_numbers,
+    decide_several,
+    head_in_use,
+    num_draws,
+)
 from ludus.models.encoders import Encoded, EncodedEntities
 from ludus.models.operators import ACTIVATIONS, LOWEST, Activation, Embedding, Linear
 
@@ -176,6 +186,33 @@ class PointerEmbedding(nn.Module):
         return embedded
 
 
+class BoxHead(nn.Module):
+    """Two parameters for each number of a `Box`."""
+
+    def __init__(self, spec: Box, size: int, distribution: BoxDistribution = "clipped") -> None:
+        super().__init__()
+        self.numbers = Numbers(spec, distribution)
+        self.outputs = Linear(size, 2 * spec.size, gain=HEAD_GAIN)
+
+    def forward(self, question: Question) -> Decision:
+        parameters = self.outputs(question.features)
+        parameters = parameters.reshape(*parameters.shape[:-1], self.numbers.size, 2)
+        return decide_numbers(question.name, self.numbers, parameters, question.in_use, question.chooser)
+
+
+class BoxEmbedding(nn.Module):
+    """The input of later heads from numbers: a linear layer of their places between the bounds."""
+
+    def __init__(self, spec: Box, size: int) -> None:
+        super().__init__()
+        self.numbers = Numbers(spec)
+        self.places = Linear(spec.size, size, gain=1.0)
+
+    def forward(self, action: Tensor, question: Question) -> Tensor:
+        embedded: Tensor = self.places(self.numbers.place(action))
+        return embedded
+
+
 def _sum_of(entities: EncodedEntities, chosen: Tensor) -> Tensor:
     """[..., size]: the sum of the chosen embeddings. `chosen` also covers the cropped entities."""
     weights = chosen[..., : entities.valid.shape[-1]].to(entities.embedding.dtype)
@@ -185,7 +222,14 @@ def _sum_of(entities: EncodedEntities, chosen: Tensor) -> Tensor:
 class ActionHeads(nn.Module):
     """All heads of a kind of seat. Each later head reads the features and earlier decisions through its own layer."""
 
-    def __init__(self, kind: SeatKind, size: int, entity_size: int, activation: Activation) -> None:
+    def __init__(
+        self,
+        kind: SeatKind,
+        size: int,
+        entity_size: int,
+        activation: Activation,
+        box_distribution: BoxDistribution = "clipped",
+    ) -> None:
         super().__init__()
         self.specs = dict(kind.action.heads)
         self.activation = ACTIVATIONS[activation]
@@ -194,13 +238,20 @@ class ActionHeads(nn.Module):
         self.mixes = nn.ModuleList(Linear(size, size) for _ in range(len(self.specs) - 1))
         for name, spec in self.specs.items():
             maximum = kind.num_options(name)
-            self.heads.append(_head(spec, maximum, size, entity_size, activation))
+            if isinstance(spec, Box):
+                self.heads.append(BoxHead(spec, size, box_distribution))
+            else:
+                self.heads.append(_head(spec, maximum, size, entity_size, activation))
             if len(self.embeddings) < len(self.mixes):
                 self.embeddings.append(_embedding(spec, maximum, size, entity_size))
 
     @property
     def num_draws(self) -> int:
         return num_draws(self.specs)
+
+    @property
+    def numbers(self) -> dict[str, Numbers]:
+        return numbers_of_heads(self.specs, self.heads)
 
     def decide(self, features: Tensor, encoded: Encoded, legal: Mapping[str, Tensor], chooser: Chooser) -> Decisions:
         decided: dict[str, Decision] = {}
@@ -220,7 +271,15 @@ class ActionHeads(nn.Module):
         return Decisions(decided, in_use)
 
 
-def _head(spec: Head, maximum: int, size: int, entity_size: int, activation: Activation) -> nn.Module:
+def numbers_of_heads(specs: Iterable[str], heads: Iterable[nn.Module]) -> dict[str, Numbers]:
+    """The distributions of the heads that decide numbers, by name."""
+    pairs = zip(specs, heads, strict=True)
+    return {name: head.numbers for name, head in pairs if isinstance(head, BoxHead)}
+
+
+def _head(
+    spec: Choice | Point | Pointer, maximum: int, size: int, entity_size: int, activation: Activation
+) -> nn.Module:
     if isinstance(spec, Choice):
         return ChoiceHead(spec, size)
     if isinstance(spec, Point):
@@ -233,4 +292,6 @@ def _embedding(spec: Head, maximum: int, size: int, entity_size: int) -> nn.Modu
         return ChoiceEmbedding(spec, size)
     if isinstance(spec, Point):
         return PointEmbedding(spec, size)
+    if isinstance(spec, Box):
+        return BoxEmbedding(spec, size)
     return PointerEmbedding(spec, maximum, size, entity_size)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ludus.data.batch import Batch
-from ludus.data.specs import ArraySpec, Pointer, SeatKind, length_name
+from ludus.data.specs import ArraySpec, Box, Pointer, SeatKind, length_name
 from ludus.data.trees import Array, Tree, allocate
+from ludus.models.continuous import BoxDistribution, Numbers
 from ludus.models.decisions import (
     Chooser,
     Decision,
@@ -19,6 +20,7 @@ from ludus.models.decisions import (
     Greedy,
     Recorded,
     decide,
+    decide_numbers,
     decide_several,
     head_in_use,
     num_draws,
@@ -35,18 +37,26 @@ class ModulePolicy(nn.Module):
     """A `Policy` that runs one model at a time. Without memory `module(observation)` returns (logits, value); with
     `state_arrays`, `module(observation, state)` returns (logits, value, state), all with leading axis [rows].
     Observations are float32, except for the lengths of entity lists. `logits` is a dict by head or the tensor of a
-    single head, with `kind.num_options(head)` logits, and one more, the end token, for a pointer with several picks."""
+    single head, with `kind.num_options(head)` logits, and one more, the end token, for a pointer with several picks.
+    A `Box` has 2 for each number: [rows, 2 * numbers] or [rows, numbers, 2]."""
 
     value_scale: None = None
 
     def __init__(
-        self, kind: SeatKind, module: nn.Module, *, state_arrays: Mapping[str, ArraySpec] | None = None
+        self,
+        kind: SeatKind,
+        module: nn.Module,
+        *,
+        state_arrays: Mapping[str, ArraySpec] | None = None,
+        box_distribution: BoxDistribution = "clipped",
     ) -> None:
         super().__init__()
         self.kind = kind
         self.module = module
         self.state_arrays = dict(state_arrays or {})
         self.num_draws = num_draws(kind.action.heads)
+        boxes = {name: head for name, head in kind.action.heads.items() if isinstance(head, Box)}
+        self.numbers = {name: Numbers(box, box_distribution) for name, box in boxes.items()}
         self.signature = f"{type(module).__module__}.{type(module).__qualname__}"
         self._lengths = {name for name, spec in kind.observation.arrays.items() if not spec.shape}
 
@@ -116,7 +126,9 @@ class ModulePolicy(nn.Module):
         if isinstance(logits, Tensor):
             logits = dict.fromkeys(heads, logits)
         for name, head in heads.items():
-            options = self.kind.num_options(name) + (isinstance(head, Pointer) and head.picks > 1)
+            if isinstance(head, Box) and name in logits and logits[name].shape[-2:] == (head.size, 2):
+                logits = {**logits, name: logits[name].flatten(-2)}
+            options = _num_logits(self.kind, name)
             if name not in logits or logits[name].shape[-1] != options:
                 got = tuple(logits[name].shape) if name in logits else "none"
                 raise ValueError(f"{self.signature} must return logits [rows, {options}] for head {name!r}, got {got}")
@@ -151,7 +163,10 @@ class ModulePolicy(nn.Module):
                 maximum = self.kind.num_options(name)
                 real = valid_entities(observation[length_name(head.into)], maximum)
                 mask = real if mask is None else mask & real
-            if isinstance(head, Pointer) and head.picks > 1:
+            if name in self.numbers:
+                parameters = logits[name].reshape(-1, self.numbers[name].size, 2)
+                decided[name] = decide_numbers(name, self.numbers[name], parameters, used, chooser)
+            elif isinstance(head, Pointer) and head.picks > 1:
                 assert mask is not None
 
                 def unchanged(chosen: Tensor, scores: Tensor = logits[name]) -> Tensor:
@@ -161,3 +176,10 @@ class ModulePolicy(nn.Module):
             else:
                 decided[name] = decide(name, logits[name], mask, used, chooser)
         return Decisions(decided, in_use)
+
+
+def _num_logits(kind: SeatKind, name: str) -> int:
+    head = kind.action.heads[name]
+    if isinstance(head, Box):
+        return 2 * head.size
+    return kind.num_options(name) + (isinstance(head, Pointer) and head.picks > 1)

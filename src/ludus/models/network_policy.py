@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ludus.data.batch import Batch
-from ludus.data.checks import require_in
+from ludus.data.checks import require_in, require_one_of
 from ludus.data.specs import CRITIC_PREFIX, ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree, allocate
+from ludus.models.continuous import BoxDistribution, Numbers
 from ludus.models.decisions import Chooser, Decisions, Drawn, Greedy, Recorded, acted_of
 from ludus.models.encoders import Encoded, Encoder, EncoderSizes
 from ludus.models.heads import ActionHeads
@@ -36,6 +37,10 @@ class Heads(Protocol):
 
     @property
     def num_draws(self) -> int: ...
+    @property
+    def numbers(self) -> Mapping[str, Numbers]:
+        """The distributions of `Box` heads."""
+
     def decide(
         self, features: Tensor, encoded: Encoded, legal: Mapping[str, Tensor], chooser: Chooser
     ) -> Decisions: ...
@@ -107,6 +112,10 @@ class NetworkPolicy(nn.Module):
     @property
     def num_draws(self) -> int:
         return self.heads.num_draws
+
+    @property
+    def numbers(self) -> Mapping[str, Numbers]:
+        return self.heads.numbers
 
     def initial_state(self, rows: int) -> Tree:
         return allocate(self.state_arrays, (*self._models, rows))
@@ -288,9 +297,12 @@ class ActorCritic(SeededModel):
     """Length of the embedding of an entity."""
     entity_heads: int = 2
     """Attention heads among entities."""
+    box_distribution: BoxDistribution = "clipped"
+    """How the numbers of a `Box` head are distributed."""
 
     def __post_init__(self) -> None:
         check_sizes(self)
+        require_one_of(self, get_args(BoxDistribution), box_distribution=self.box_distribution)
         if self.central_critic and not self.separate_critic:
             raise ValueError("central_critic needs separate_critic: a shared trunk must not see critic-only parts")
         if self.action_values and self.value_normalisation:
@@ -315,7 +327,7 @@ class ActorCritic(SeededModel):
             encoder=encoder,
             trunk=trunk,
             memory=memory,
-            heads=ActionHeads(kind, size, self.entity_size, self.activation),
+            heads=ActionHeads(kind, size, self.entity_size, self.activation, self.box_distribution),
             critic=self._critic(kind, sizes, size),
             value_scale=ValueScale() if self.value_normalisation else None,
             signature=repr(self),

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ludus.data.specs import CRITIC_PREFIX, ArraySpec, Entities, Pointer, SeatKind
+from ludus.data.specs import CRITIC_PREFIX, ArraySpec, Box, Entities, Pointer, SeatKind
 from ludus.data.trees import Array, Tree
-from ludus.models.decisions import Chooser, Decision
+from ludus.models.continuous import Numbers
+from ludus.models.decisions import Chooser, Decision, draws_of
 from ludus.models.module_policy import ModulePolicy
 from ludus.models.network_policy import NetworkPolicy
 from ludus.models.policy import Policy
@@ -38,14 +39,16 @@ class ExportError(ValueError):
 
 
 class GraphChooser(Chooser):
-    """Samples inside of a graph, with one column of `uniforms` [rows, draws] per choice. A number below 0 takes the
-    most probable option. In float32, so an option is drawn with its probability up to about 1e-6."""
+    """Samples inside of a graph, with one column of `uniforms` [rows, draws] per choice and per number of a `Box`. A
+    column below 0 takes the most probable option, or the mode of the number. In float32, so an option is drawn with its
+    probability up to about 1e-6."""
 
     def __init__(self, uniforms: Tensor) -> None:
         self._uniforms = uniforms
         self._column = 0
         self.logits: dict[str, list[Tensor]] = {}
-        """By head, one tensor [rows, options] per pick; illegal options have the lowest."""
+        """By head, one tensor [rows, options] per pick; illegal options have the lowest. Of a `Box`, the parameters of
+        its distribution [rows, numbers, 2]."""
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         self.logits.setdefault(head, []).append(logits)
@@ -60,6 +63,12 @@ class GraphChooser(Chooser):
         action = torch.where(uniform[:, 0] < 0.0, logits.argmax(-1), drawn)
         log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         return Decision(action, log_prob, None, None)
+
+    def choose_numbers(self, head: str, numbers: Numbers, parameters: Tensor) -> Tensor:
+        self.logits[head] = [parameters]
+        uniforms = self._uniforms[:, self._column : self._column + numbers.size]
+        self._column += numbers.size
+        return torch.where(uniforms < 0.0, numbers.mode(parameters), numbers.draw(parameters, uniforms.clamp(min=0.0)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,10 +97,11 @@ def layout_of(policy: Policy, *, value: bool = False, logits: bool = False) -> G
     inputs = [_array("observation", name, seen[name]) for name in _names_read(policy, value=value)]
     inputs += [_array("legal", name, spec) for name, spec in legal.items()]
     inputs += [_array("memory", name, spec) for name, spec in policy.state_arrays.items()]
-    draws = [name for name, head in kind.action.heads.items() for _ in range(_picks(kind, name))]
+    draws = [name for name, head in kind.action.heads.items() for _ in range(draws_of(head))]
     inputs.append(GraphArray(name=UNIFORMS, shape=(len(draws),)))
     outputs = [
-        GraphArray(name=f"action.{name}", shape=spec.shape, dtype="int32") for name, spec in kind.action.arrays.items()
+        GraphArray(name=f"action.{name}", shape=spec.shape, dtype=str(spec.dtype))
+        for name, spec in kind.action.arrays.items()
     ]
     outputs.append(GraphArray(name="log_prob", shape=(len(kind.action.heads),)))
     if logits:
@@ -129,8 +139,7 @@ class PolicyGraph(nn.Module):
         columns = decisions.columns(value[..., 0] if value is not None else None, {})
         columns |= {f"next_memory.{name}": tensor for name, tensor in memory.items()}
         for head, picks in chooser.logits.items():
-            several = len(columns[f"action.{head}"].shape) > 1
-            columns[f"logits.{head}"] = torch.stack(picks, 1) if several else picks[0]
+            columns[f"logits.{head}"] = torch.stack(picks, 1) if _picks(kind, head) > 1 else picks[0]
         return tuple(columns[array.name] for array in self.layout.outputs)
 
     def outputs(self, given: Mapping[str, Array]) -> Tree:
@@ -225,6 +234,9 @@ def _picks(kind: SeatKind, head: str) -> int:
 
 
 def _logits_shape(kind: SeatKind, head: str) -> tuple[int, ...]:
+    spec = kind.action.heads[head]
+    if isinstance(spec, Box):
+        return (spec.size, 2)
     picks, options = _picks(kind, head), kind.num_options(head)
     return (options,) if picks == 1 else (picks, options + 1)
 

@@ -47,7 +47,7 @@ class Unrolled:
     log_probs: Mapping[str, Tensor]
     """Per head the log-probabilities of all options, [..., options] ([..., picks, options] for a pointer with
     several picks). Illegal ones are about `operators.LOWEST`, so that p * log p is 0. Rows that do not use the
-    head hold no distribution."""
+    head hold no distribution. For a `Box`, the parameters of its distribution, [..., numbers, 2]."""
     in_use: Tensor
     """[..., heads] bool."""
     values: Tensor | None = None

@@ -123,7 +123,7 @@ class Cloner:
             prepared = self._algorithm.prepare(policy, {}, tensors)
             if not policy.state_arrays:
                 prepared = prepared.flat()
-            choices = choices_of(policy.kind, unroll_leniently(policy, prepared), prepared)
+            choices = choices_of(policy, unroll_leniently(policy, prepared), prepared)
             total.append(choices.sums().double())
         return torch.stack(total).sum(0)
 

@@ -43,6 +43,7 @@ from ludus.data.replay import (
 )
 from ludus.data.specs import SeatKind, kind_from_json, kind_to_json, length_name
 from ludus.data.trees import Array
+from ludus.games.bots import head_counts
 from ludus.replays.dataset import ReplayDataset, map_column, read_index
 from ludus.store.files import atomic_write, clean_temporaries, locked, make_folder, sync_folder
 
@@ -329,8 +330,15 @@ def _require_columns(kind: SeatKind, episode: Episode) -> None:
             raise DatasetError(
                 f"{episode.facts.replay}: column {name!r} should be {spec.dtype}{[rows, *spec.shape]}, got {given}"
             )
-    for head in kind.action.heads:
-        values, options = episode.columns[f"action.{head}"], kind.num_options(head)
+    actions = {head: episode.columns[f"action.{head}"] for head in kind.action.heads}
+    for head, values in actions.items():
+        if (box := kind.action.boxes.get(head)) is not None:
+            decided = head_counts(kind, head, actions, rows) & (np.arange(rows) < episode.num_decisions)
+            for row, number in np.argwhere(box.outside(values) & decided[:, None]).tolist():
+                why = box.refusal(values[row, number], number)
+                raise DatasetError(f"{episode.facts.replay}: column 'action.{head}' is {why}")
+            continue
+        options = kind.num_options(head)
         if values.size and not -1 <= values.min() <= values.max() < options:
             raise DatasetError(
                 f"{episode.facts.replay}: column 'action.{head}' should be from -1 to {options - 1}, "

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.replay import Episode, EpisodeFacts, Replay, column_specs
-from ludus.data.specs import GameSpec
+from ludus.data.replay import Episode, EpisodeFacts, Packed, Replay, column_specs
+from ludus.data.specs import Box, GameSpec, SeatKind
 from ludus.data.trees import Array, IntArray, Tree, allocate
+from ludus.games.bots import head_counts
 from ludus.games.game import Actions, GameBatch, GameSource, HasStrategy, StrategyView, allocate_actions
 from ludus.games.recording import ViewDigest
 
@@ -196,7 +197,7 @@ def decisions_of_seat(spec: GameSpec, replay: Replay, seat: int) -> Tree:
 
 
 def require_same_game(spec: GameSpec, replay: Replay) -> None:
-    """Raises `PlaybackError` unless seats, teams and heads are those of the game."""
+    """Raises `PlaybackError` unless seats, teams and heads are those of the game, and actions are in range."""
     if len(replay.seats) != spec.num_seats or replay.teams != spec.teams:
         raise PlaybackError(f"it has {len(replay.seats)} seats; {spec.name} has {spec.num_seats}")
     if len(replay.score) != spec.num_teams or len(replay.action) != len(spec.kinds):
@@ -210,5 +211,17 @@ def require_same_game(spec: GameSpec, replay: Replay) -> None:
             rows = packed.array()
             if rows.shape != (int((kinds == number).sum()), *kind.action.arrays[name].shape):
                 raise PlaybackError(f"head {name!r} has actions of shape {list(rows.shape[1:])}")
-            if rows.size and not -1 <= int(rows.min()) <= int(rows.max()) < kind.num_options(name):
+            if (rows.dtype.kind == "f") != (name in kind.action.boxes):
+                raise PlaybackError(f"head {name!r} has actions of {rows.dtype}")
+            if (box := kind.action.boxes.get(name)) is not None:
+                _require_within(kind, name, box, heads)
+            elif rows.size and not -1 <= int(rows.min()) <= int(rows.max()) < kind.num_options(name):
                 raise PlaybackError(f"head {name!r} has actions beyond its {kind.num_options(name)} options")
+
+
+def _require_within(kind: SeatKind, head: str, box: Box, heads: Mapping[str, Packed]) -> None:
+    """Raises `PlaybackError` for a number beyond its bounds in a decision in which the head counts."""
+    rows = {name: packed.array() for name, packed in heads.items()}
+    counts = head_counts(kind, head, rows, len(rows[head]))
+    for row, number in np.argwhere(box.outside(rows[head]) & counts[:, None]).tolist():
+        raise PlaybackError(f"decision {row}: head {head!r} is {box.refusal(rows[head][row, number], number)}")

@@ -201,6 +201,7 @@ class OneOfStack:
     def __init__(self, stack: NetworkPolicy, unrolled: Unrolled, scale: Mapping[str, Tensor]) -> None:
         self.kind = stack.kind
         self.state_arrays = stack.state_arrays
+        self.numbers = stack.numbers
         self.value_scale: ValueScale | None = None
         if stack.value_scale is not None:
             self.value_scale = copy.copy(stack.value_scale)

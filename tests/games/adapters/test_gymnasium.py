@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ludus.data.addresses import address_of
-from ludus.data.specs import Planes, Vector
+from ludus.data.specs import ActionSpec, Box, Planes, Vector
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.adapters.gymnasium_spaces import ActionCodec, observation_leaves, observation_spec
 from ludus.games.adapters.gymnasium_tables import DEFAULT_MAX_LENGTH, SingleTables, VectorTables
@@ -32,6 +32,8 @@ from ludus.games.game import allocate_actions
         Gymnasium(env_id="FrozenLake-v1", options={"is_slippery": True}),
         Gymnasium(env_id="Blackjack-v1"),
         Gymnasium(env_id="Pendulum-v1", bins=3, max_length=20),
+        Gymnasium(env_id="Pendulum-v1", max_length=20),
+        Gymnasium(env_id="MountainCarContinuous-v0", max_length=20),
     ],
     ids=repr,
 )
@@ -133,7 +135,7 @@ def test_bins_cover_a_box_of_actions() -> None:
     assert [head.num for head in codec.spec.heads.values()] == [5, 5]  # type: ignore[union-attr]
     chosen = {"move_0": np.array([[0], [4]], np.int32), "move_1": np.array([[1], [2]], np.int32)}
     assert codec.decode(chosen).tolist() == [[[-1.0, 1.0]], [[1.0, 2.0]]]
-    with pytest.raises(ValueError, match="x: bins need a lowest and a highest value"):
+    with pytest.raises(ValueError, match=r"x: actions need a lowest and a highest value, .*TransformAction"):
         ActionCodec.of(spaces.Box(-np.inf, np.inf, (1,)), "x", bins=5)
     with pytest.raises(ValueError, match="x: bins must be at least 2, got 1"):
         ActionCodec.of(space, "x", bins=1)
@@ -141,9 +143,44 @@ def test_bins_cover_a_box_of_actions() -> None:
         ActionCodec.of(spaces.Discrete(2), "x", bins=5)
 
 
+def test_a_box_of_actions_is_a_head_of_real_numbers() -> None:
+    space = spaces.Box(np.array([[-1.0, -0.7]]), np.array([[1.0, 0.1]]), dtype=np.float64)
+    codec = ActionCodec.of(space, "x")
+    assert codec.spec == ActionSpec(heads={"move": Box(size=2, low=(-1.0, -0.7), high=(1.0, 0.1))})
+    chosen = np.array([[[0.25, 0.1]], [[np.nan, 9.0]]], np.float32)
+    assert float(chosen[0, 0, 1]) > 0.1, "rounded to float32"
+    moves = codec.decode({"move": chosen})
+    assert (moves.dtype, moves.shape) == (np.float64, (2, 1, 2))
+    assert space.contains(moves[0])
+    assert moves[0].tolist() == [[0.25, 0.1]]
+    assert moves[1, 0, 1] == 0.1, "rows that are not to act hold anything"
+
+
+def test_pendulum_gets_the_numbers_that_were_chosen() -> None:
+    batch, env = Gymnasium(env_id="Pendulum-v1").tables(2), gymnasium.make("Pendulum-v1")
+    batch.reset(np.arange(2), np.array([1, 5], np.uint64))
+    observation, _ = env.reset(seed=5)
+    for number in np.linspace(-2, 2, 20):
+        np.testing.assert_array_equal(batch.view.observation[0]["observation"][1, 0], observation)
+        actions = allocate_actions(batch.spec, 2)
+        actions[0]["move"][1] = number
+        batch.step(actions)
+        observation, reward, *_ = env.step(np.array([number], np.float32))
+        assert batch.view.reward[1, 0] == np.float32(reward)
+    actions[0]["move"][1] = 2.1
+    with pytest.raises(
+        ValueError, match=r"table 1, seat 0: head 'move' is 2.1 at number 0, but its bounds are -2 to 2"
+    ):
+        batch.step(actions)
+
+
 def test_what_is_not_supported_says_so() -> None:
-    with pytest.raises(ValueError, match=r"Pendulum-v1: continuous actions are not supported as they are"):
-        _ = Gymnasium(env_id="Pendulum-v1").spec
+    with pytest.raises(ValueError, match="x: actions need a lowest and a highest value, but they are Box"):
+        ActionCodec.of(spaces.Box(0.0, np.inf, (1,)), "x")
+    with pytest.raises(ValueError, match="x: actions need a lowest and a highest value"):
+        ActionCodec.of(spaces.Box(-1e300, 1e300, (1,), np.float64), "x")
+    with pytest.raises(ValueError, match=r"x: actions are whole numbers .*: with bins=N"):
+        ActionCodec.of(spaces.Box(0, 255, (3,), np.uint8), "x")
     with pytest.raises(ValueError, match=r"observation space Text\(.*is not supported"):
         observation_leaves(spaces.Text(5))
     with pytest.raises(ValueError, match="Acrobot-v1: there is no VectorEnv"):

@@ -15,7 +15,7 @@ pytest.importorskip("mpe2", reason="needs `pip install -e '.[pettingzoo]'`")
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
-from ludus.data.specs import Planes, Vector
+from ludus.data.specs import ActionSpec, Box, Planes, Vector
 from ludus.games.adapters.pettingzoo import DEFAULT_MAX_LENGTH, PettingZoo
 from ludus.games.adapters.pettingzoo_library import make_env, quiet, team_of_each
 from ludus.games.bots import RandomBot
@@ -44,6 +44,8 @@ HERE = str(Path(__file__).resolve())
         PettingZoo(env_name="mpe2.simple_tag_v3", api="aec", options={"max_cycles": 5}, critic_state=True),
         PettingZoo(env_name="mpe2.simple_adversary_v3", critic_state=True),
         PettingZoo(env_name="mpe2.simple_push_v3", options={"continuous_actions": True}, bins=3),
+        PettingZoo(env_name="mpe2.simple_tag_v3", options={"continuous_actions": True}, max_length=10),
+        PettingZoo(env_name="mpe2.simple_spread_v3", options={"continuous_actions": True}, api="aec", max_length=30),
         PettingZoo(env_name="mpe2.simple_crypto_v3", critic_state=True, critic_observations=True),
         PettingZoo(env_name="classic.leduc_holdem_v4", critic_observations=True, max_length=3),
         PettingZoo(env_name="mpe2.simple_speaker_listener_v4"),
@@ -54,6 +56,35 @@ HERE = str(Path(__file__).resolve())
 def test_environments_keep_the_promises_of_a_game(source: PettingZoo) -> None:
     report = check_game(source, episodes=3, tables=2, max_steps=100, bot_seconds=0.1)
     assert report.ok, str(report)
+
+
+def test_the_walkers_of_sisl_take_real_numbers() -> None:
+    pytest.importorskip("Box2D")
+    source = PettingZoo(env_name="sisl.multiwalker_v9", options={"max_cycles": 20})
+    assert source.spec.kinds[0].action == ActionSpec(heads={"move": Box(size=4)})
+    report = check_game(source, episodes=2, tables=2, max_steps=30, bot_seconds=0.1)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("api", ["parallel", "aec"])
+def test_continuous_actions_reach_the_environment_as_they_are(api: Any) -> None:
+    options = {"continuous_actions": True, "max_cycles": 5}
+    batch = PettingZoo(env_name="mpe2.simple_spread_v3", api=api, options=options).tables(2)
+    env = make_env("mpe2.simple_spread_v3", "parallel", options)
+    batch.reset(np.arange(2), np.array([3, 4], np.uint64))
+    observations, _ = env.reset(seed=4)
+    rng = np.random.default_rng(0)
+    while env.agents:
+        moves = {agent: rng.random(5, np.float32) for agent in env.agents}
+        actions = allocate_actions(batch.spec, 2)
+        shown = batch.view.observation[0]["observation"][1]
+        np.testing.assert_allclose(shown[0], observations["agent_0"], atol=1e-6)
+        for seat, move in enumerate(moves.values()):
+            actions[0]["move"][1, seat] = move
+        for _ in range(3 if api == "aec" else 1):
+            batch.step(actions)
+        observations, *_ = env.step(moves)
+    assert batch.view.truncated.all()
 
 
 def test_chess_keeps_its_promises_and_has_planes_of_the_board() -> None:
@@ -301,7 +332,6 @@ def test_a_source_travels_to_another_process() -> None:
         ("connect_for_v3", {}, "write FAMILY.NAME, such as classic.connect_four_v3"),
         ("classic.rps_v2", {"teams": (("player_0",),)}, "agent 'player_1' is in none of the teams"),
         ("classic.connect_four_v3", {"api": "parallel"}, "has real turns"),
-        ("butterfly.pistonball_v6", {}, "agent piston_0: continuous actions are not supported as they are"),
         (
             "classic.leduc_holdem_v4",
             {"critic_state": True},

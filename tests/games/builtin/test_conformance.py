@@ -6,6 +6,7 @@ from ludus.games.builtin.hills import Hills
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc
 from ludus.games.builtin.siege import Siege
+from ludus.games.builtin.sumo import Sumo
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.check import check_game
 from ludus.games.game import GameSource
@@ -24,6 +25,8 @@ from ludus.games.game import GameSource
         Goofspiel(num_cards=3),
         Kuhn(seats=3, critic_state=True),
         Leduc(critic_state=True),
+        Sumo(),
+        Sumo(decisions=5),
     ],
     ids=repr,
 )

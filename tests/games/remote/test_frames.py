@@ -70,7 +70,7 @@ def test_any_json_is_a_message_or_refused(value: object, name: str) -> None:
     assert request == Reset(rows=value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("game", ["kuhn", "skirmish", "siege"])
+@pytest.mark.parametrize("game", ["kuhn", "skirmish", "siege", "sumo"])
 def test_views_and_actions_arrive_as_they_were(game: str) -> None:
     spec = resolve(game).spec
     rng = np.random.default_rng(0)

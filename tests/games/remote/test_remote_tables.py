@@ -25,6 +25,7 @@ from ludus.games.seat_rows import GameError
 pytestmark = pytest.mark.usefixtures("way")
 ROOT = Path(__file__).parents[3]
 NIM_JS = ROOT / "examples" / "game_server" / "nim.js"
+AIMING = f"{ROOT / 'tests' / 'games' / 'aiming_game.py'}:Aiming"
 PROTO = ROOT / "src" / "ludus" / "games" / "remote" / "game_server.proto"
 
 
@@ -50,7 +51,7 @@ def play_beside(one: GameBatch, other: GameBatch, steps: int, seed: int = 0) -> 
     return finished
 
 
-@pytest.mark.parametrize(("game", "steps"), [("kuhn", 40), ("connect_four", 60), ("skirmish", 40)])
+@pytest.mark.parametrize(("game", "steps"), [("kuhn", 40), ("connect_four", 60), ("skirmish", 40), ("sumo", 30)])
 def test_episodes_are_those_of_the_game_itself(game: str, steps: int) -> None:
     with serving(game) as server:
         remote, here = from_address(f"remote://{server}/{game}").tables(7), resolve(game).tables(7)
@@ -59,8 +60,9 @@ def test_episodes_are_those_of_the_game_itself(game: str, steps: int) -> None:
     assert finished > 0 or game == "skirmish"
 
 
-def test_the_conformance_check_passes_from_afar() -> None:
-    with serving("connect_four") as server:
+@pytest.mark.parametrize("game", ["connect_four", "sumo", AIMING])
+def test_the_conformance_check_passes_from_afar(game: str) -> None:
+    with serving(game) as server:
         report = check_game(from_address(f"remote://{server}"), episodes=4, bot_seconds=0.2)
     assert report.ok, str(report)
 
@@ -82,10 +84,11 @@ def test_what_a_remote_batch_can_do() -> None:
         batch.close()
 
 
-def test_bots_act_at_the_server() -> None:
-    with serving("connect_four") as server:
-        source = from_address(f"remote://{server}/connect_four")
-        own = resolve("connect_four")
+@pytest.mark.parametrize("game", ["connect_four", "sumo"])
+def test_bots_act_at_the_server(game: str) -> None:
+    with serving(game) as server:
+        source = from_address(f"remote://{server}/{game}")
+        own = resolve(game)
         assert set(source.bots()) == set(own.bots())
         remote, here = source.tables(3), own.tables(3)
         rows, seats = np.array([0, 2]), np.array([0, 0])

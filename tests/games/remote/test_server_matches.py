@@ -24,6 +24,7 @@ from ludus.games.remote.messages import Camp, MatchConfig, MatchResult
 from ludus.games.remote.tables import ServerLost
 from ludus.games.seat_rows import GameError
 
+GUESSING = f"{Path(__file__).parents[1] / 'aiming_game.py'}:Guessing"
 TWO_BOTS = MatchConfig(camps=(Camp(bot="random"), Camp(bot="random")), episodes=3, evaluation=True)
 
 
@@ -189,6 +190,21 @@ def test_actions_may_be_lists_of_any_integers(client: GameClient) -> None:
         moves += 1
     assert moves > 3
     assert client.wait_game("lists", 30.0).state == "finished"
+
+
+def test_a_player_joins_a_match_with_real_numbers() -> None:
+    with serving(resolve(GUESSING), name="guessing") as server, GameClient(server) as client:
+        client.start_game("one", MatchConfig(camps=(Camp(), Camp(bot="random")), seed=1))
+        seats = client.join("one", 0)
+        guess = np.zeros((1, 2, 1))
+        with pytest.raises(ValueError, match=r"holds numbers of shape \(1, 2, 1\), not int64 of shape \(1, 2, 1\)"):
+            seats.step(({"guess": guess.astype(np.int64)},))
+        while seats.playing:
+            guess[0, 0] = np.clip(seats.view.observation[0]["hint"][0, 0], -1, 1)
+            seats.step(({"guess": guess},))
+        result = client.wait_game("one", 30.0)
+    assert result.state == "finished"
+    assert result.scores[0][0] > 0, "whoever takes the hint is nearer than a random guess"
 
 
 def test_a_player_sees_that_the_frame_limit_has_cut_its_episode_off(client: GameClient) -> None:

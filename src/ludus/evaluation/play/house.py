@@ -214,6 +214,8 @@ def require_playable(source: GameSource) -> None:
     if spec.num_teams < 2:
         raise GameError(f"{spec.name} has one team: there is nobody to play against")
     heads = [spec.kinds[kind].action.heads.values() for kind in spec.seats]
+    if numbers := next((name for kind in spec.kinds for name in kind.action.boxes), None):
+        raise GameError(f"{spec.name} cannot be played by a person: its head {numbers!r} takes real numbers")
     single = all(len(own) == 1 and isinstance(next(iter(own)), Choice) for own in heads)
     if not single and not has_own_view(source):
         raise GameError(f"{spec.name} cannot be played by a person: a decision there is more than one choice")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ludus.config import decode
 from ludus.data.replay import SUFFIX, Replay, ReplayError, decode_replay
-from ludus.evaluation.play.views import Draw, FindDrawing, GameView, PlainView, find_view
+from ludus.evaluation.play.views import Draw, FindDrawing, GameView, PlainView, find_view, named_choice
 from ludus.games.catalog import list_games
 from ludus.games.game import GameBatch, GameSource, Seat, allocate_actions
 from ludus.games.pictures import pictured, written_score
@@ -71,8 +71,9 @@ def _steps(replay: Replay, tables: GameBatch, view: GameView, every: int) -> lis
         acting = [] if view.real_time else np.flatnonzero(tables.view.to_act[0]).tolist()
         for seat in acting:  # in real time most decisions are to let things go on
             heads = actions[spec.seats[seat]]
-            latest = int(next(iter(heads.values()))[0, spec.column_of_seat[seat]].flat[0])
-            done.append({"seat": seat, "name": view.options(tables, seat)[latest]})
+            chosen = next(iter(heads.values()))[0, spec.column_of_seat[seat], ...]
+            latest = int(chosen.flat[0])
+            done.append({"seat": seat, "name": named_choice(view.options(tables, seat), chosen)})
         try:
             tables.step(actions)
         except ValueError as error:

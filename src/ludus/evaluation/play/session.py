@@ -14,7 +14,7 @@ import torch
 from ludus.data.batch import Batch
 from ludus.data.records import Pair, RecordGame, Result
 from ludus.data.replay import SUFFIX, SeatPlayer, encode_replay
-from ludus.data.specs import GameSpec
+from ludus.data.specs import Box, GameSpec
 from ludus.data.trees import Tree, take
 from ludus.evaluation.play.skirmish_page import Commander, SkirmishView
 from ludus.evaluation.play.views import GameView
@@ -36,7 +36,7 @@ class PolicyOutput:
     value: float
     """In units of reward, seen from the seat."""
     probabilities: tuple[float, ...]
-    """Probability of every option of the first head; 0 for illegal ones."""
+    """Probability of every option of the first head; 0 for illegal ones. Empty if it takes real numbers."""
 
 
 def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, action: Tree) -> PolicyOutput:
@@ -59,10 +59,12 @@ def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, a
     )
     with torch.inference_mode():
         unrolled = policy.unroll(batch)
-        first = next(iter(unrolled.log_probs.values())).exp()
-    return PolicyOutput(
-        value=float(unrolled.value.reshape(-1)[0]), probabilities=tuple(first.reshape(-1, first.shape[-1])[0].tolist())
-    )
+        value = float(unrolled.value.reshape(-1)[0])
+        head, spec = next(iter(policy.kind.action.heads.items()))
+        if isinstance(spec, Box):
+            return PolicyOutput(value=value, probabilities=())
+        first = unrolled.log_probs[head].exp()
+    return PolicyOutput(value=value, probabilities=tuple(first.reshape(-1, first.shape[-1])[0].tolist()))
 
 
 TABLE = np.array([0])

@@ -41,6 +41,20 @@ def colour_names(spec: GameSpec) -> list[str]:
     return names
 
 
+def named_choice(names: Sequence[str], action: Array) -> str:
+    """What a head chose: the name of an option, or its numbers. `names`: of the options."""
+    if action.dtype.kind == "f":
+        return written_numbers(action)
+    chosen = int(action.flat[0])
+    return names[chosen] if 0 <= chosen < len(names) else str(chosen)
+
+
+def written_numbers(action: Array) -> str:
+    """All numbers of a head."""
+    digits = ".3g" if action.dtype.kind == "f" else "g"
+    return " ".join(f"{number:{digits}}" for number in action.ravel().tolist())
+
+
 class PlainView:
     hides = True  # unknown, so assume that it does
     real_time = False

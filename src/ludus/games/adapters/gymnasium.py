@@ -57,7 +57,7 @@ class Gymnasium(GameDefaults):
     max_length: int | None = None
     """Steps after which an episode is cut off; default: the environment's own limit."""
     bins: int | None = None
-    """Options per number of a Box of actions, evenly spread between its bounds."""
+    """Options per number of a Box of actions, evenly spread between its bounds; None: it takes real numbers."""
 
     @cached_property
     def spec(self) -> GameSpec:

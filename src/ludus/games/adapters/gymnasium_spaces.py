@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ludus.data.specs import ActionSpec, Choice, ObservationSpec, Part, Planes, Vector
+from ludus.data.specs import ActionSpec, Box, Choice, ObservationSpec, Part, Planes, Vector
 from ludus.data.trees import Array, Tree
 
 _KNOWN = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
@@ -111,16 +111,18 @@ class ActionCodec:
     single: bool
     """Whether the environment takes a number, not an array."""
     values: Array | None = None
-    """[heads, bins]: values of the options, for a Box."""
+    """[heads, bins]: values of the options, for a Box in bins."""
     shape: tuple[int, ...] = ()
+    dtype: Any = None
+    """The type of the numbers of a Box."""
 
     @classmethod
     def of(cls, space: Any, env_id: str, bins: int | None = None) -> ActionCodec:
-        """`bins`: options per number of a Box, evenly spread."""
+        """`bins`: options per number of a Box, evenly spread; None: it is played with real numbers."""
         kind = space_kind(space)
         shape: tuple[int, ...] = getattr(space, "shape", None) or ()
         if kind == "Box":
-            return cls._binned(space, env_id, bins)
+            return cls._numbers(space, env_id) if bins is None else cls._binned(space, env_id, bins)
         if bins is not None:
             raise ValueError(f"{env_id}: bins are for a Box of actions, but its action space is {space}")
         if kind == "Discrete":
@@ -132,21 +134,25 @@ class ActionCodec:
             return cls(_several_heads(space.nvec.tolist()), _start(space), False)
         raise ValueError(
             f"{env_id}: action space {space} is not supported: "
-            "use Discrete, MultiDiscrete or MultiBinary with one axis, or Box with bins"
+            "use Box, Discrete, or MultiDiscrete or MultiBinary with one axis"
         )
 
     @classmethod
-    def _binned(cls, space: Any, env_id: str, bins: int | None) -> ActionCodec:
-        if bins is None:
+    def _numbers(cls, space: Any, env_id: str) -> ActionCodec:
+        low, high = _bounds(space, env_id)
+        if np.dtype(space.dtype).kind != "f":
             raise ValueError(
-                f"{env_id}: continuous actions are not supported as they are (action space {space}); "
-                "with bins=N every number is a choice among N, evenly spread (`ludus train`: --set game.bins=11)"
+                f"{env_id}: actions are whole numbers ({space}): with bins=N each is a choice among N, evenly spread "
+                "(`ludus train`: --set game.bins=11)"
             )
+        head = Box(size=len(low), low=low.tolist(), high=high.tolist())
+        return cls(ActionSpec(heads={"move": head}), low, False, None, tuple(space.shape), space.dtype)
+
+    @classmethod
+    def _binned(cls, space: Any, env_id: str, bins: int) -> ActionCodec:
         if bins < 2:
             raise ValueError(f"{env_id}: bins must be at least 2, got {bins}")
-        low, high = (np.ravel(side).astype(np.float64) for side in (space.low, space.high))
-        if not np.isfinite(low).all() or not np.isfinite(high).all():
-            raise ValueError(f"{env_id}: bins need a lowest and a highest value, but actions are {space}")
+        low, high = _bounds(space, env_id)
         values = np.linspace(low, high, bins, axis=1).astype(space.dtype)
         return cls(_several_heads([bins] * len(low)), low, False, values, tuple(space.shape))
 
@@ -155,11 +161,29 @@ class ActionCodec:
         if self.single:
             moves: Array = heads["move"][:, 0] + self.start[0]
             return moves
+        if self.dtype is not None:
+            # Rows that are not to act may hold anything; a bound in float32 may lie beyond one in float64.
+            low, high = np.array(self.spec.boxes["move"].bounds)
+            within: Array = np.clip(heads["move"][:, 0].astype(np.float64), low, high).astype(self.dtype)
+            return within.reshape(-1, *self.shape)
         chosen = np.stack([heads[name][:, 0] for name in self.spec.heads], axis=1)
         if self.values is None:
             return chosen + self.start
         numbers: Array = self.values[np.arange(len(self.values)), chosen]
         return numbers.reshape(-1, *self.shape)
+
+
+def _bounds(space: Any, env_id: str) -> tuple[Array, Array]:
+    """Lowest and highest value of each number of a Box."""
+    low, high = (np.ravel(side).astype(np.float64) for side in (space.low, space.high))
+    most = np.finfo(np.float32).max
+    if not (np.abs(low) <= most).all() or not (np.abs(high) <= most).all():
+        raise ValueError(
+            f"{env_id}: actions need a lowest and a highest value, but they are {space}: wrap the environment so that "
+            "its action space has finite bounds (gymnasium.wrappers.TransformAction), and name the class or function "
+            "that makes it, FILE.py:NAME"
+        )
+    return low, high
 
 
 def _several_heads(sizes: list[int]) -> ActionSpec:

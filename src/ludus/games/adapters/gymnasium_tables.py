@@ -44,7 +44,7 @@ class OldGym(GameDefaults):
     max_length: int | None = None
     """Steps after which an episode is cut off; default: the environment's own limit."""
     bins: int | None = None
-    """Options per number of a Box of actions, evenly spread between its bounds."""
+    """Options per number of a Box of actions, evenly spread between its bounds; None: it takes real numbers."""
 
     @cached_property
     def spec(self) -> GameSpec:
@@ -142,6 +142,11 @@ class EnvironmentTables(ArrayTables):
             view.to_act[ended] = False
             view.score[ended, 0] = self._total[ended]
 
+    def _moves(self, actions: Actions) -> Array:
+        """[tables, ...]: actions of the environment."""
+        self._require_within_bounds(actions)
+        return self._codec.decode(actions[0])
+
     def _rows(self, tables: IntArray) -> IntArray | slice:
         """An index of these tables; for all tables a slice, which is far cheaper."""
         return slice(None) if len(tables) == self.num_tables else tables
@@ -163,7 +168,7 @@ class SingleTables(EnvironmentTables):
         self._start_episodes(tables)
 
     def step(self, actions: Actions) -> None:
-        moves = self._codec.decode(actions[0])
+        moves = self._moves(actions)
         listed = moves.tolist() if moves.ndim == 1 else moves
         running = np.flatnonzero(self.view.to_act[:, 0])
         parts, calls = self._parts, self._step_calls
@@ -198,7 +203,7 @@ class VectorTables(EnvironmentTables):
     def step(self, actions: Actions) -> None:
         running = np.flatnonzero(self.view.to_act[:, 0])
         if len(running):
-            observation, *outcome, _ = self._env.step(self._codec.decode(actions[0]))
+            observation, *outcome, _ = self._env.step(self._moves(actions))
             rows = self._rows(running)
             self._show(rows, observation)
             self._advance(running, *(array[rows] for array in outcome))
@@ -220,7 +225,7 @@ class PoolTables(EnvironmentTables):
         running = np.flatnonzero(self.view.to_act[:, 0])
         if not len(running):
             return
-        moves = self._codec.decode(actions[0])[running]
+        moves = self._moves(actions)[running]
         observation, reward, terminated, truncated, info = _step_values(self._env.step(moves, running.astype(np.int32)))
         ids = _ids(info, running)
         self._show(ids, observation)
@@ -259,7 +264,7 @@ class SelfResettingTables(EnvironmentTables):
         running = np.flatnonzero(self.view.to_act[:, 0])
         if not len(running):
             return
-        observation, reward, terminated, truncated, info = _step_values(self._env.step(self._codec.decode(actions[0])))
+        observation, reward, terminated, truncated, info = _step_values(self._env.step(self._moves(actions)))
         self._look(observation)
         for (array, _), now in zip(self._parts, self._now, strict=True):
             array[running] = now[running]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import CRITIC_PREFIX, ActionSpec, GameSpec, ObservationSpec, SeatKind
+from ludus.data.specs import CRITIC_PREFIX, ActionSpec, Choice, GameSpec, ObservationSpec, SeatKind
 from ludus.data.trees import Array, IntArray, Tree, allocate
 from ludus.games.adapters.gymnasium_spaces import ActionCodec, Leaf, array_leaf, observation_leaves, observation_spec
 from ludus.games.adapters.pettingzoo_library import (
@@ -56,7 +56,7 @@ class PettingZoo(GameDefaults):
     api: Literal["auto", "aec", "parallel"] = "auto"
     """`aec`: agents act in turn; `parallel`: all at once; `auto`: all at once if the environment offers it."""
     bins: int | None = None
-    """Options per number of continuous actions, evenly spread."""
+    """Options per number of continuous actions, evenly spread; None: they are real numbers."""
     teams: tuple[tuple[str, ...], ...] = ()
     """Per team, names or patterns (`red_*`) of its agents; default: as known for the game, else by names."""
     zero_sum: bool | None = None
@@ -193,7 +193,8 @@ class AgentForm:
     def action_spec(self) -> ActionSpec:
         if not self.masked:
             return self.codec.spec
-        return ActionSpec(heads={name: replace(head, masked=True) for name, head in self.codec.spec.heads.items()})
+        heads = self.codec.spec.heads.items()
+        return ActionSpec(heads={name: replace(head, masked=True) for name, head in heads if isinstance(head, Choice)})
 
     def observe(self, observation: Any) -> Observation:
         leaves = self.leaves
@@ -412,6 +413,7 @@ class TurnTables(ArrayTables):
             raise GameError(f"{self._where(paid[0])}: a reward at reset, before any agent has acted")
 
     def step(self, actions: Actions) -> None:
+        self._require_within_bounds(actions)
         going = np.flatnonzero(self._seat != NOBODY)
         seats = self._seat[going]
         self._steps[going] += 1

@@ -51,7 +51,7 @@ _EXTRAS = {
     "butterfly": install_command("pettingzoo"),
     "classic": install_command("pettingzoo"),
     "mpe2": install_command("pettingzoo"),
-    "sisl": "pip install 'pettingzoo[sisl]'",
+    "sisl": install_command("pettingzoo"),
 }
 """Family of PettingZoo -> the command that installs it."""
 

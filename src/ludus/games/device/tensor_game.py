@@ -143,6 +143,8 @@ class TensorGame(GameDefaults, ABC):
             raise ValueError(f"{spec.name}: a tensor game has one kind of seat, got {len(spec.kinds)}")
         if spec.num_teams != spec.num_seats:
             raise ValueError(f"{spec.name}: a tensor game has one seat per team, got {spec.num_seats} seats")
+        if numbers := next(iter(spec.kinds[0].action.boxes), None):
+            raise ValueError(f"{spec.name}: a tensor game has no heads with real numbers, and {numbers!r} is one")
         return self
 
 

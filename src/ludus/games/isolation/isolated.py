@@ -21,7 +21,7 @@ from ludus.data.addresses import address_of
 from ludus.data.checks import require_in
 from ludus.data.specs import GameSpec, spec_from_json
 from ludus.data.trees import IntArray, Tree, put, take
-from ludus.games.bots import hosted_bots
+from ludus.games.bots import hosted_bots, require_within_bounds
 from ludus.games.game import Actions, Bot, GameBatch, GameSource, Seat, StrategyView, TableView
 from ludus.games.isolation import protocol
 from ludus.games.lift import Lifted
@@ -108,6 +108,7 @@ class IsolatedBatch:
             self._quiet()
 
     def step(self, actions: Actions) -> None:
+        require_within_bounds(self.spec, self.view.to_act, actions)
         for target, given in zip(self._shared.actions, actions, strict=True):
             put(target, ..., given)
         self._command(self._slots, protocol.STEP, "step", self._source.step_seconds)

@@ -57,7 +57,8 @@ class Engine:
     """How long an answer may take."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.command, str) or not self.command:
+        given: object = self.command
+        if isinstance(given, str) or not given:
             raise ValueError(
                 f"command is a program and its arguments, such as ('godot3-server',), got {self.command!r}"
             )

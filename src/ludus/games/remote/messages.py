@@ -367,12 +367,13 @@ class SharedActions(Shared):
                 raise ValueError(f"actions[{kind}] has the heads {', '.join(target)}, not {found}")
             for head, array in target.items():
                 chosen = np.asarray(tree[head])
-                if chosen.shape != array.shape or chosen.dtype.kind not in "iu":
+                is_float = array.dtype.kind == "f"
+                if chosen.shape != array.shape or chosen.dtype.kind not in ("f" if is_float else "iu"):
                     raise ValueError(
-                        f"actions[{kind}][{head!r}] holds integers of shape {array.shape}, "
-                        f"not {chosen.dtype} of shape {chosen.shape}"
+                        f"actions[{kind}][{head!r}] holds {'numbers' if is_float else 'integers'} of shape "
+                        f"{array.shape}, not {chosen.dtype} of shape {chosen.shape}"
                     )
-                if (chosen != chosen.astype(array.dtype)).any():
+                if not is_float and (chosen != chosen.astype(array.dtype)).any():
                     raise ValueError(f"actions[{kind}][{head!r}] holds numbers that are no {array.dtype}")
                 array[...] = chosen
 

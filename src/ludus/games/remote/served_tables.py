@@ -140,10 +140,9 @@ class ServedTables:
         if self._batch is None:
             raise WireError("the tables are lost: reset them first")
         chosen = bot.act(self._batch, tables, seats, np.random.default_rng(int(seeds[0])))
-        order = self._spec.kinds[kinds.pop()].action.arrays
-        return messages.pack(
-            messages.ChosenActions(), messages.array_parts(chosen[head].astype(np.int32, copy=False) for head in order)
-        )
+        arrays = self._spec.kinds[kinds.pop()].action.arrays
+        ordered = (chosen[head].astype(array.dtype, copy=False) for head, array in arrays.items())
+        return messages.pack(messages.ChosenActions(), messages.array_parts(ordered))
 
     def _draw(self, request: messages.Draw) -> bytes:
         batch: object = self._batch

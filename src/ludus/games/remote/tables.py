@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import GameSpec, differences, spec_from_json
 from ludus.data.trees import IntArray, Tree
-from ludus.games.bots import RandomBot
+from ludus.games.bots import RandomBot, require_within_bounds
 from ludus.games.game import Actions, Seat, TableView
 from ludus.games.isolation.host import GarbageWatch
 from ludus.games.remote import messages
@@ -149,6 +149,7 @@ class RemoteBatch:
         self._ask(messages.Reset(rows=len(tables)), arrays, messages.View, partial(self._take_view, tables))
 
     def step(self, actions: Actions) -> None:
+        require_within_bounds(self.spec, self.view.to_act, actions)
         self._ask(messages.Step(), messages.action_parts(actions), messages.View, partial(self._take_view, None))
         if self._losses and (self.view.over.any() or self.view.truncated.any()):
             self._losses = 0

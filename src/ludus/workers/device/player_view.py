@@ -30,6 +30,7 @@ class PlayerView:
     def __init__(self, policy: NetworkPolicy, weights: Weights, precise: Callable[[], torch.autocast]) -> None:
         self.kind = policy.kind
         self.state_arrays = policy.state_arrays
+        self.numbers = policy.numbers
         self._policy, self._weights, self._precise = policy, weights, precise
 
     @torch.no_grad()
