@@ -72,7 +72,11 @@ METRICS = (
     Metric("PLAYER/teacher_kl.HEAD", "nats", "Distance from the teacher, by head."),
     Metric("PLAYER/magnet_kl", "nats", "Distance from the magnet."),
     Metric("PLAYER/search_entropy", "nats", "How undecided the searches were that the policy learns from."),
-    Metric("PLAYER/entropy", "nats", "How undecided the policy is; 0: always the same action. Real numbers: in 256 levels. AlphaStar: shares."),
+    Metric(
+        "PLAYER/entropy",
+        "nats",
+        "How undecided the policy is; 0: always the same action. Real numbers: in 256 levels. AlphaStar: shares.",
+    ),
     Metric("PLAYER/entropy.HEAD", "share of the most", "By head, where it is in use."),
     Metric("PLAYER/kl", "nats", "How far the policy moved from the one that acted."),
     Metric("PLAYER/average_kl", "nats", "Distance of the averaged policy from the live one; every tenth update."),
