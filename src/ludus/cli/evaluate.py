@@ -295,7 +295,8 @@ def _table(rows: Sequence[dict[str, Any]], teams: int) -> Table:
         score = f"{row['score']:+.3f} ±{1.96 * row['score_standard_error']:.3f}"
         numbers = [score, *role_cells(msgspec.convert(row.get("roles", ()), tuple[RoleLine, ...]))]
         pairs: dict[str, dict[str, Any]] = {}
-        for other, pair in zip(names[1:], row.get("against", [row]), strict=True):
+        against = row.get("against", [row] if len(names) > 1 else [])  # a player alone plays against nobody
+        for other, pair in zip(names[1:], against, strict=True):
             pairs.setdefault(other, pair)  # of copies, one
         if not pairs:
             table.add_row(names[0], *numbers)
