@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import Ludus
 
+from ludus.agent import load_agent
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.config import ConfigError
@@ -431,3 +433,19 @@ def test_games_of_all_families_train(ludus: Ludus, address: str) -> None:
     library = address.partition(":")[0]
     pytest.importorskip({"openspiel": "pyspiel"}.get(library, library) if ":" in address else "numpy")
     assert "finished after" in train(ludus, address, "budget=3000", "evaluation.episodes=12")
+
+
+def test_a_game_of_real_numbers_trains_is_measured_and_acts_within_its_bounds(ludus: Ludus, tmp_path: Path) -> None:
+    run = tmp_path / "pendulum"
+    small = ("runtime=serial", "budget=4096", "evaluation.episodes=4")
+    code, _, err = ludus(
+        "train", "gymnasium:Pendulum-v1", "--run", str(run), "--quiet", *(f"--set={one}" for one in small)
+    )
+    assert code == 0, err
+    code, out, err = ludus("eval", str(run), "main", "-n", "8")
+    assert code == 0, err
+    assert "mean score" in out
+    agent = load_agent(run, "main")
+    action = agent.act({"observation": np.array([1.0, 0.0, 0.0], np.float32)})
+    assert action.shape == (1,)
+    assert -2.0 <= float(action[0]) <= 2.0
