@@ -61,8 +61,9 @@ def tournament_command(
     """Let players of any runs, and bots, play against each other, seats in rotation: win rates of all pairs, Elo and
     the Nash average, with 95 % intervals. All runs must play the same game. They are only read.
 
-    A PLAYER is a run folder (its best snapshot), RUN#PLAYER (main, main.3, main@best, main:0:12), bot:NAME (of the
-    game) or a bot of your own (FILE.py:CLASS, "program:COMMAND"); NAME= in front gives it another name.
+    A PLAYER is a run folder (its best snapshot), RUN#PLAYER (main, main.3, main@best, main:0:12), an
+    exported agent (FILE.onnx), bot:NAME (of the game) or a bot of your own (FILE.py:CLASS, "program:COMMAND"); NAME= in
+    front gives it another name.
 
     \b
     ludus tournament runs/a runs/b#main.3 bot:alpha_beta_4 --precision 0.05
