@@ -34,7 +34,9 @@ from _report import Table, parser, write
 from ludus.algorithms.ppo import PPO
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
+from ludus.games.builtin.goofspiel import Goofspiel
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.builtin.leduc import Leduc
 from ludus.games.catalog import resolve
 from ludus.games.device.tensor_game import tensor_game_of
 from ludus.games.game import GameSource
@@ -76,6 +78,8 @@ assert isinstance(_SKIRMISH.algorithm, PPO)
 GAMES = {
     "connect_four": Benchmark(ConnectFour(threats=False)),
     "kuhn": Benchmark(Kuhn()),
+    "leduc": Benchmark(Leduc()),
+    "goofspiel": Benchmark(Goofspiel()),
     "skirmish": Benchmark(
         _SKIRMISH.game, _SKIRMISH.model, replace(_SKIRMISH.algorithm, teacher=None), tables=4_224, small=132
     ),
@@ -143,21 +147,20 @@ def new_engine(setting: Setting) -> Engine:
         batch_size=setting.learner.batch_size,
     )
     engine = Engine(game, layout, players, setting.config, seed=0)
-    against_frozen = 0
+    sides = layout.sides
     for block in range(layout.num_blocks):
         player, place = divmod(block, layout.blocks)
         versus = setting.league and place % 2 == 1
-        rows = [player, player]
-        if versus:
-            policy: Any = model.build(kind, 100 + against_frozen)
+        rows = [player] * sides
+        for side in range(1, sides) if versus else ():
+            policy: Any = model.build(kind, 100 + block * sides + side)
             weights = {name: tensor.detach().numpy() for name, tensor in policy.named_parameters()}
             frozen = {f"{kind.name}/{name}": array for name, array in weights.items()}
-            rows[1] = engine.row_of_opponent(block, 1)
-            engine.load_opponent(rows[1], frozen)
-            against_frozen += 1
-        engine.seat(block, rows, [True, not versus], 10**6)
+            rows[side] = engine.row_of_opponent(block, side)
+            engine.load_opponent(rows[side], frozen)
+        engine.seat(block, rows, [True] + [not versus] * (sides - 1), 10**6)
     versus_each = layout.blocks // 2 if setting.league else 0
-    engine.expect([2 * layout.blocks - versus_each] * setting.learners)
+    engine.expect([sides * layout.blocks - (sides - 1) * versus_each] * setting.learners)
     return engine
 
 

@@ -89,11 +89,32 @@ class Linear(nn.Module):
         if weight.dim() == 2:
             return functional.linear(inputs, weight, bias)
         rows = inputs if inputs.dim() == 3 else inputs.flatten(1, -2)
-        if bias is None:
+        if rows.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+            outputs = _aligned_product(rows, weight)
+            if bias is not None:  # added by the kernel that comes next; `baddbmm` writes and reads it in full first
+                outputs = outputs + bias.unsqueeze(1).to(outputs.dtype)
+        elif bias is None:
             outputs = torch.bmm(rows, weight.mT)
         else:
             outputs = torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
         return outputs if inputs.dim() == 3 else outputs.reshape(*inputs.shape[:-1], -1)
+
+
+_ALIGNED = 8
+"""Half-precision numbers in 16 bytes, which is what the fast matrix products of a GPU load at once."""
+
+
+def _aligned_product(rows: Tensor, weight: Tensor) -> Tensor:
+    """[models, rows, in] times [models, out, in] in half precision, with sizes that are filled up with zeros. Compiled,
+    the kernel that makes the rows writes the zeros too."""
+    num_outputs, num_inputs = weight.shape[1:]
+    more_outputs, more_inputs = -num_outputs % _ALIGNED, -num_inputs % _ALIGNED
+    if more_inputs or more_outputs:
+        weight = functional.pad(weight, (0, more_inputs, 0, more_outputs))
+    if more_inputs:
+        rows = functional.pad(rows, (0, more_inputs))
+    outputs = torch.bmm(rows, weight.mT)
+    return outputs[..., :num_outputs] if more_outputs else outputs
 
 
 class LayerNorm(nn.Module):
