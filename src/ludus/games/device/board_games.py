@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
@@ -50,6 +50,7 @@ class TensorConnectFour(_TwoSeatBoard):
 
     def start(self, draws: Tensor) -> TensorState:
         rows, device = len(draws), draws.device
+        self._shifts(device)  # before anything is compiled
         return {
             "stones": torch.zeros(rows, 2, dtype=torch.int64, device=device),
             "turn": torch.zeros(rows, dtype=torch.int8, device=device),
@@ -58,8 +59,7 @@ class TensorConnectFour(_TwoSeatBoard):
     def observe(self, state: TensorState, seats: Tensor) -> dict[str, Tensor]:
         assert isinstance(self.game, ConnectFour)
         own, other = self._seen(state, seats)
-        cells = torch.arange(ROWS * COLUMNS, device=own.device)
-        shifts = COLUMN_BITS * (cells % COLUMNS) + cells // COLUMNS  # row by row from the bottom
+        shifts = self._shifts(own.device)
         parts = {"board": torch.cat((_bits(own, shifts), _bits(other, shifts)), 1)}
         stones = own | other
         if self.game.threats or self.game.all_threats:
@@ -71,6 +71,17 @@ class TensorConnectFour(_TwoSeatBoard):
         if self.game.all_threats:
             parts["all_threats"] = torch.cat([_bits(win, shifts) for win in wins], 1)
         return parts
+
+    def _shifts(self, device: torch.device) -> Tensor:
+        """[cells]: the bit of each cell, row by row from the bottom. Kept, because every row of every step reads it."""
+        if device not in self._kept:
+            cells = torch.arange(ROWS * COLUMNS, device=device)
+            self._kept[device] = COLUMN_BITS * (cells % COLUMNS) + cells // COLUMNS
+        return self._kept[device]
+
+    @cached_property
+    def _kept(self) -> dict[torch.device, Tensor]:
+        return {}
 
     def legal(self, state: TensorState, seats: Tensor) -> Tensor:
         stones = state["stones"][:, 0] | state["stones"][:, 1]

@@ -7,6 +7,7 @@ the numpy game (`skirmish_battle.py`, `skirmish_view.py`), so that both play the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -21,7 +22,7 @@ from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.builtin.skirmish_view import COUNT_UNIT, PLANES, RESOURCE_UNIT
 from ludus.games.device.skirmish_battle import HALF, constants, is_over, score, tick
-from ludus.games.device.tensor_game import START, TensorActions, TensorState, TensorStep, TensorTwin
+from ludus.games.device.tensor_game import START, Function, TensorActions, TensorState, TensorStep, TensorTwin
 from ludus.games.game import GameSource
 from ludus.games.seeding import uniform
 
@@ -212,15 +213,38 @@ class TensorSkirmish(TensorTwin):
     # --- a step ---
 
     def step(self, state: TensorState, actions: TensorActions, draws: Tensor) -> TensorStep:
+        return _played(state, actions, self._begun, self._ticked, self._ended)
+
+    def step_apart(self, compiled: Callable[[Function], Function]) -> Callable[..., TensorStep]:
+        begun, ticked, ended = (compiled(part) for part in (self._begun, self._ticked, self._ended))
+        return lambda state, actions, draws: _played(state, actions, begun, ticked, ended)
+
+    def _begun(self, state: TensorState, actions: dict[str, Tensor]) -> tuple[TensorState, tuple[Tensor, Tensor]]:
+        """The state after the orders of the seats that act, and the places that units are sent to."""
         now = _command(state, actions, self.to_act(state))
-        goal = _goals(now["goal"])
-        active = torch.ones_like(state["tick"], dtype=torch.bool)
-        for _ in range(rules.LONGEST_DELAY):
-            now = tick(now, goal, active)
-            active = active & ~(is_over(now) | self.to_act(now).any(1))
+        return now, _goals(now["goal"])
+
+    def _ticked(self, now: TensorState, goal: tuple[Tensor, Tensor], active: Tensor) -> tuple[TensorState, Tensor]:
+        """One tick at the `active` tables, and those of them that go on."""
+        now = tick(now, goal, active)
+        return now, active & ~(is_over(now) | self.to_act(now).any(1))
+
+    def _ended(self, state: TensorState, now: TensorState) -> TensorStep:
         over = is_over(now)
         reward = torch.where(over.unsqueeze(1), score(now), 0.0)
         return TensorStep(now, reward, over, elapsed=now["tick"] - state["tick"])
+
+
+def _played(
+    state: TensorState, actions: TensorActions, begun: Function, ticked: Function, ended: Function
+) -> TensorStep:
+    """A step: ticks up to the next decision of a seat."""
+    now, goal = begun(state, actions)
+    active = torch.ones_like(state["tick"], dtype=torch.bool)
+    for _ in range(rules.LONGEST_DELAY):
+        now, active = ticked(now, goal, active)
+    played: TensorStep = ended(state, now)
+    return played
 
 
 def _own_first(by_side: Tensor, seats: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
@@ -14,6 +15,7 @@ from torch import Tensor
 from ludus.data.trees import Tree
 from ludus.games.device.tensor_game import (
     START,
+    Function,
     TensorActions,
     TensorGame,
     TensorMasks,
@@ -151,8 +153,17 @@ class TensorStrategies(TensorTwin):
         return self.inner.legal(state, seats)
 
     def step(self, state: TensorState, actions: TensorActions, draws: Tensor) -> TensorStep:
-        source, known = self._source, self._known(draws.device)
-        played = self.inner.step(state, actions, draws)
+        return self._followed(state, self.inner.step(state, actions, draws))
+
+    def step_apart(self, compiled: Callable[[Function], Function]) -> Callable[..., TensorStep] | None:
+        inner, followed = self.inner.step_apart(compiled), compiled(self._followed)
+        if inner is None:
+            return None
+        return lambda state, actions, draws: followed(state, inner(state, actions, draws))
+
+    def _followed(self, state: TensorState, played: TensorStep) -> TensorStep:
+        """The step with the rewards for following the strategies."""
+        source, known = self._source, self._known(state[_PREFIX + "clock"].device)
         clock = state[_PREFIX + "clock"] + (1 if played.elapsed is None else played.elapsed)
         passed = torch.zeros_like(clock)
         for time in source.fade or ():

@@ -28,6 +28,7 @@ TensorActions = Any
 head picks several."""
 TensorMasks = Tensor | dict[str, Tensor]
 """[rows, options] bool; by head for those that are masked, if there are several."""
+Function = Callable[..., Any]
 START = -1
 """The number of the step before the first one, for `TensorGame.draws`."""
 
@@ -100,6 +101,12 @@ class TensorGame(GameDefaults, ABC):
     def step(self, state: TensorState, actions: TensorActions, draws: Tensor) -> TensorStep:
         """Play the actions [rows, seats] int64, or those of each head by its name; those of seats that need not act
         are to be ignored. A game in real time goes on until a seat must act."""
+
+    def step_apart(self, compiled: Callable[[Function], Function]) -> Callable[..., TensorStep] | None:
+        """What the engine calls in place of `step` without compiling it; it may call parts that `compiled` has
+        compiled. None: `step` is compiled together with what surrounds it, which takes minutes where `step` has a long
+        loop, since it is unrolled."""
+        return None if self.recordable else self.step
 
     def draws(self, seeds: NDArray[np.uint64], step: int) -> NDArray[np.float32]:
         """[rows, draws]: the random numbers of tables on the CPU by seed, at their start (`START`) or in a step. A game

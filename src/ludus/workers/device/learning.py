@@ -84,6 +84,7 @@ class Learning:
         self._fold = compiled(lambda sides, trained, played: trajectories(layout, sides, trained, played))
         self._cut = compiled(lambda streams, played: sequences(layout, streams, played))
         self._losses = compiled(self._losses_of)
+        self._prepare_all = compiled(self._prepared_of_all)
         self._block_of_group, self._side_of_group = (
             tensor.to(self._device) for tensor in (layout.block_of_group, layout.side_of_group)
         )
@@ -274,16 +275,26 @@ class Learning:
 
     def _add_prepared(self, rows: _Rows) -> None:
         """Add the columns of the players' algorithms."""
-        own = [self._prepared(number, rows) for number in range(self._layout.learners)]
-        for name in own[0]:
-            rows.columns[name] = self._of_all(torch.stack([extra[name] for extra in own]))
+        if self._whole or any(reads_rows(player.algorithm) for player in self._players):
+            rows.columns.update(self._prepared_of_all(rows.streams, rows))
+        else:
+            rows.columns.update(self._prepare_all(rows.streams, None))
 
-    def _prepared(self, number: int, rows: _Rows) -> dict[str, Tensor]:
+    def _prepared_of_all(self, streams: Streams, rows: _Rows | None) -> dict[str, Tensor]:
+        """The extra columns of all players. `rows`: needed where `prepare` reads more than the streams."""
+        own = [self._prepared(number, streams, rows) for number in range(self._layout.learners)]
+        return {name: self._of_all(torch.stack([extra[name] for extra in own])) for name in own[0]}
+
+    def _prepared(self, number: int, streams: Streams, rows: _Rows | None) -> dict[str, Tensor]:
         """The extra columns of one player's algorithm, [chunks, rows of a chunk, ...]."""
         player = self._players[number]
-        batch = self._sequence_batch(number, rows) if self._whole else self._stream_batch(number, rows)
+        if self._whole:
+            assert rows is not None
+            batch = self._sequence_batch(number, rows)
+        else:
+            batch = self._stream_batch(number, streams)
         references: dict[str, Policy] = {}
-        if reads_rows(player.algorithm):
+        if rows is not None and reads_rows(player.algorithm):
             batch = self._with_rows(number, rows, batch)
             references = {name: self._view_of(one) for name, one in player.references_of(0).items()}
         policy: Any = PlayerView(self._single, self.views(self._live[number]), self._rollout.precise)
@@ -299,7 +310,7 @@ class Learning:
         weights: Weights = dict(cast("NetworkPolicy", policy).named_parameters())
         return cast("Policy", PlayerView(self._single, weights, self._rollout.precise))
 
-    def _stream_batch(self, number: int, rows: _Rows) -> Batch:
+    def _stream_batch(self, number: int, streams: Streams) -> Batch:
         """The streams of one player as a batch [turns + 1, phases x rows], without observations."""
         layout = self._layout
 
@@ -308,7 +319,7 @@ class Learning:
             return split[:, :, number].flatten(1, 2)
 
         columns: dict[str, Any] = {
-            name: own(column) for name, column in rows.streams._asdict().items() if column is not None
+            name: own(column) for name, column in streams._asdict().items() if column is not None
         }
         nothing: dict[str, Any] = {name: {} for name in ("observation", "legal", "action")}
         first = torch.zeros_like(columns["valid"])

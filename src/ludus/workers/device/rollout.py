@@ -179,7 +179,8 @@ class Rollout:
         self._sides = layout.side_of_group.repeat_interleave(layout.rows, 1).to(device)
         self._blocks = layout.block_of_group.to(device)
         self._sides_by_group = layout.side_of_group.to(device)
-        self._step_game = game.step if game.recordable else _not_compiled(game.step)
+        apart = game.step_apart(compiled)
+        self._step_game = game.step if apart is None else _not_compiled(apart)
         self._decide, self._advance = compiled(self._decide_step), compiled(self._advance_step)
 
     def play(self, weights: Tensor, views: Callable[[Tensor], Weights], generator: torch.Generator | None) -> Played:
