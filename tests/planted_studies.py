@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 from planted_runs import plant
+
+from ludus.store.files import seal
 
 
 def plant_study(folder: Path, *, seeds: int = 3) -> Path:
@@ -14,7 +17,8 @@ def plant_study(folder: Path, *, seeds: int = 3) -> Path:
     for setting, level in (("magnet_weight=0.2", 0.1), ("magnet_weight=0.05", 0.3)):
         for seed in range(seeds):
             name = f"{setting}-seed{seed}"
-            runs.append({"name": name, "setting": setting, "seed": seed, "settings": {"magnet_weight": level}})
+            described = {"name": name, "setting": setting, "seed": seed, "settings": {"magnet_weight": level}}
+            runs.append({**described, "measured_by": []})
             run = plant(folder / "runs" / name, snapshots=3, matches=40)
             rows = [json.loads(line) for line in (run.metrics / "train.jsonl").read_text().splitlines()]
             for number, row in enumerate(rows):
@@ -23,7 +27,7 @@ def plant_study(folder: Path, *, seeds: int = 3) -> Path:
             (folder / "results").mkdir(exist_ok=True)
             value = level + 0.01 * seed
             result = {"value": value, "values": {"nash_conv": value}, "measured_by": []}
-            (folder / "results" / f"{name}.json").write_text(json.dumps(result))
+            (folder / "results" / f"{name}.json").write_bytes(msgspec.json.encode(seal(result)))
     facts = {"format": 1, "objective": "nash_conv", "lower_is_better": True, "player": "main", "runs": runs}
-    (folder / "study.json").write_text(json.dumps({**facts, "study": {}}))
+    (folder / "study.json").write_bytes(msgspec.json.encode(seal({**facts, "study": {}})))
     return folder

@@ -18,6 +18,7 @@ from ludus.observe.documents import RunLine, RunListing
 from ludus.observe.run_list import DAMAGED, RUNS, RunList, has_runs
 from ludus.observe.study_results import StudyResults, mean_curve
 from ludus.observe.view import RunView, ViewError
+from ludus.store.files import seal, unseal
 from ludus.store.run_control import write_status
 
 
@@ -196,13 +197,14 @@ def test_names_that_are_odd_stay_names(tmp_path: Path) -> None:
 def test_a_study_names_no_folder_outside_of_itself(tmp_path: Path) -> None:
     plant(tmp_path / "secret", snapshots=4, matches=80)
     study = plant_study(tmp_path / "all" / "magnet", seeds=1)
-    facts = json.loads((study / "study.json").read_text())
+    facts = unseal((study / "study.json").read_bytes())
     facts["runs"][0]["name"] = "../../../secret"
-    (study / "study.json").write_text(json.dumps(facts))
+    (study / "study.json").write_bytes(msgspec.json.encode(seal(facts)))
+    assert "names a run that is not in it" in listing_of(RunList(tmp_path / "all")).others[0].why
     assert all("secret" not in line.key for line in listing_of(RunList(tmp_path / "all")).runs)
     (study / "study.json").write_text("[")
     found = listing_of(RunList(tmp_path / "all"))
-    assert "study.json is damaged" in found.others[0].why
+    assert "study.json cannot be read: damaged" in found.others[0].why
     assert len(found.runs) == 2  # they are runs all the same
 
 
