@@ -88,9 +88,9 @@ UNITY = {
     "Abs", "Add", "And", "ArgMax", "Atan", "Cast", "Clip", "Concat", "Constant", "ConstantOfShape", "Conv",
     "ConvTranspose", "CumSum", "Div", "Elu", "Equal", "Erf", "Exp", "Expand", "Flatten", "Gather", "GatherElements",
     "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul", "Max",
-    "Min", "Mod", "Mul", "Neg", "Not", "OneHot", "Or", "Pad", "Pow", "Range", "ReduceMax", "ReduceMean",
-    "ReduceSum", "Relu", "Reshape", "ScatterElements", "Shape", "Sigmoid", "Slice", "Softmax", "Split", "Sqrt",
-    "Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze", "Where",
+    "Min", "Mod", "Mul", "Neg", "Not", "OneHot", "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceMax",
+    "ReduceMean", "ReduceSum", "Relu", "Reshape", "ScatterElements", "Shape", "Sigmoid", "Slice", "Softmax", "Split",
+    "Sqrt", "Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze", "Where",
 }  # fmt: skip
 """Operators that Unity's inference engine lists as supported, of those that networks may need."""
 
