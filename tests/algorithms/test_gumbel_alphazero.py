@@ -46,7 +46,7 @@ def test_learns_the_searched_policy_and_the_outcome() -> None:
 def test_decisions_without_a_search_are_refused() -> None:
     policy = TabularPolicy(2, {"move": Choice(num=3)})
     with pytest.raises(ValueError, match="these decisions were made without one"):
-        GumbelAlphaZero().prepare(policy, {}, random_batch(policy, 2, 2))
+        GumbelAlphaZero().loss(policy, random_batch(policy, 2, 2))
 
 
 def test_moves_of_several_heads_are_refused() -> None:

@@ -48,12 +48,12 @@ class GumbelAlphaZero(ActorCriticAlgorithm):
 
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
-        if SEARCH_POLICY not in batch.extra:
-            raise ValueError("GumbelAlphaZero learns from searches, and these decisions were made without one")
         columns = advantage_columns(policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=False)
         return batch.with_extra(target=columns["target"])
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
+        if SEARCH_POLICY not in batch.extra:
+            raise ValueError("GumbelAlphaZero learns from searches, and these decisions were made without one")
         unrolled, mask, target = policy.unroll(batch), batch.mask, batch.extra["target"]
         [log_p] = unrolled.log_probs.values()
         wanted = batch.extra[SEARCH_POLICY]

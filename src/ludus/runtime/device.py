@@ -302,7 +302,7 @@ def require_on_device(experiment: Experiment) -> None:
         algorithm, own = experiment.of_role(name).algorithm, role.algorithm is not None
         whose = f"{place}.algorithm" if own else "algorithm"
         kind = f"{whose}={type(algorithm).__name__}"
-        asked[kind] = not algorithm.stackable or algorithm.search is not None
+        asked[kind] = not algorithm.stackable
     for setting, is_asked in asked.items():
         if is_asked:
             raise ConfigError(f"{setting} is not for the device runtime; {_ELSEWHERE}")
@@ -311,6 +311,7 @@ def require_on_device(experiment: Experiment) -> None:
     except ValueError as error:
         raise ConfigError(f"game: {error}") from None
     _require_one_network(experiment)
+    _require_one_search(experiment, game)
     require_one_stack({name: experiment.of_role(name).learner for name in league.roles})
     try:
         layout_of(experiment, sum(role.count for role in league.roles.values()))
@@ -342,6 +343,21 @@ def _require_one_network(experiment: Experiment) -> None:
             f"league.roles.{one}.algorithm needs sequences and league.roles.{other}.algorithm does not: in the device "
             f"runtime all players train on the one or the other; {_ELSEWHERE}"
         )
+
+
+def _require_one_search(experiment: Experiment, game: TensorGame) -> None:
+    """All players search before each decision in the same way, or none does. The experiment has checked that the game
+    can be searched."""
+    searches = {name: experiment.of_role(name).algorithm.search for name in experiment.league.roles}
+    name, search = next(iter(searches.items()))
+    for other, its_own in searches.items():
+        if its_own != search:
+            raise ConfigError(
+                f"league.roles.{name}.algorithm and league.roles.{other}.algorithm search in different ways: in the "
+                f"device runtime all players search alike; {_ELSEWHERE}"
+            )
+    if search is not None and not game.recordable:
+        raise ConfigError(f"algorithm.search: {game.spec.name} is not played by torch; {_ELSEWHERE}")
 
 
 def _require_no_bots(experiment: Experiment) -> None:

@@ -67,8 +67,18 @@ class Engine:
         if self._records and not self._records_play:
             _log.warning("%s is played step by step: only learning is a CUDA graph", game.spec.name)
         precision = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+        searches = {player.algorithm.search for player in players}
+        if len(searches) > 1:
+            raise ValueError("all players search before each decision in the same way, or none does")
         self.rollout = Rollout(
-            game, layout, first, self.device, openings=openings, compiled=self._compiled, precision=precision
+            game,
+            layout,
+            first,
+            self.device,
+            openings=openings,
+            compiled=self._compiled,
+            precision=precision,
+            search=searches.pop(),
         )
         self.learning = Learning(players, self.rollout, layout, self.weights, compiled=self._compiled)
         self.learning.generator = self._generator

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ludus.data.batch import Batch
+from ludus.data.search import SEARCH_POLICY
 from ludus.data.trees import under
 from ludus.games.device.tensor_game import TensorState
 from ludus.models.decisions import Recorded
@@ -85,10 +86,7 @@ class Learning:
         self._cut = compiled(lambda streams, played: sequences(layout, streams, played))
         self._losses = compiled(self._losses_of)
         self._prepare_all = compiled(self._prepared_of_all)
-        self._block_of_group, self._side_of_group = (
-            tensor.to(self._device) for tensor in (layout.block_of_group, layout.side_of_group)
-        )
-        self._sides = self._side_of_group.repeat_interleave(layout.rows, 1)
+        self._sides = layout.side_of_group.to(self._device).repeat_interleave(layout.rows, 1)
         self._plan_chunks()
 
     def views(self, rows: Tensor) -> Weights:
@@ -109,7 +107,7 @@ class Learning:
 
     def update(self, played: Played, minibatches: int) -> None:
         """Train every player on its decisions, in `minibatches` per epoch (see `minibatches_for`)."""
-        trained = self._trained_rows()
+        trained = self._rollout.trained_rows()
         streams: Streams = self._fold(self._sides, trained.unsqueeze(0), played)
         with torch.no_grad():
             rows = self._sequences(streams, played) if self._whole else self._single_rows(streams, played)
@@ -190,12 +188,6 @@ class Learning:
             row = row // (layout.sides * layout.tables) * layout.tables + row % layout.tables
         self._table_of_row = row.to(self._device)
 
-    def _trained_rows(self) -> Tensor:
-        """[phases, rows]: whether the side of a row trains."""
-        by_group = self._rollout.seats.trains.index_select(0, self._block_of_group)
-        by_phase = [by_group.gather(1, side.unsqueeze(1)).squeeze(1) for side in self._side_of_group]
-        return torch.stack(by_phase).repeat_interleave(self._layout.rows, 1)
-
     def _trained_chunks(self, trained: Tensor) -> Tensor:
         """[players, chunks]: whether their side trains."""
         by_phase = trained[:, :: self._layout.own_rows // self._per_time]  # a chunk has rows of one side
@@ -237,6 +229,8 @@ class Learning:
         columns = {f"action.{head}": chunks(column[:steps], 2) for head, column in played.action.items()}
         columns |= {"seat": chunks(played.seat[:steps], 2), "log_prob": chunks(played.log_prob[:steps], 2)}
         columns |= {"value": chunks(streams.value[:-1], 3), "valid": chunks(streams.valid[:-1], 3)}
+        if played.search_policy is not None:
+            columns[SEARCH_POLICY] = chunks(played.search_policy, 2)
         table = self._table_of_row[:: self._chunk] // self._chunk
         step = torch.arange(steps, device=self._device).unsqueeze(1)
         state_index = (step * (self._layout.num_tables // self._chunk) + table).flatten()

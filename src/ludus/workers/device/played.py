@@ -81,6 +81,8 @@ class Played(NamedTuple):
     """[steps + 1, rows]: whether a decision is the first of its side in the episode, if the policy has memory."""
     memory: dict[str, Tensor]
     """[pieces, phases, rows, ...]: the memory at the beginning of each sequence."""
+    search_policy: Tensor | None = None
+    """[steps, rows, options]: the policy that a search has improved, where sides that train search."""
 
     def tensors(self) -> Iterator[Tensor]:
         """All of them, in a fixed order."""

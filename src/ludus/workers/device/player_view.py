@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from ludus.algorithms.actor_critic import A2C
 from ludus.algorithms.algorithm import Algorithm
+from ludus.algorithms.gumbel_alphazero import GumbelAlphaZero
 from ludus.algorithms.ppo import PPO
 from ludus.data.batch import Batch
 from ludus.models.decisions import Recorded
@@ -56,8 +57,8 @@ class PlayerView:
 
 def reads_rows(algorithm: Algorithm) -> bool:
     """Whether `prepare` runs networks, and so needs the observations of the whole batch. That of A2C and PPO does so
-    only if it is asked to."""
-    known = type(algorithm) in (PPO, A2C)
+    only if it is asked to, that of GumbelAlphaZero never."""
+    known = type(algorithm) in (PPO, A2C, GumbelAlphaZero)
     return not known or bool(algorithm.references) or getattr(algorithm, "recompute_values", False)
 
 

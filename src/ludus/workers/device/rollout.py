@@ -22,12 +22,14 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from ludus.data.search import GumbelSearch
 from ludus.games.device.tensor_game import TensorGame, TensorState, random_starts, select
-from ludus.models.decisions import DrawnOnDevice
+from ludus.models.decisions import DrawnOnDevice, Recorded
 from ludus.models.network_policy import NetworkPolicy
 from ludus.models.tensors import DeferredChecks
 from ludus.workers.config import Openings
 from ludus.workers.device.played import Advanced, Decided, Played, Seats, Tables, Tally
+from ludus.workers.device.search import Searched, TensorSearch
 
 _SAME_SCORE = 1e-5
 """Relative difference up to which two sides of an episode have drawn."""
@@ -152,8 +154,10 @@ class Rollout:
         openings: Openings,
         compiled: Compile,
         precision: torch.dtype,
+        search: GumbelSearch | None = None,
     ) -> None:
-        """`policy`: a single model that shows the architecture."""
+        """`policy`: a single model that shows the architecture. `search`: of sides that train, before each decision;
+        only where two seats move in turn."""
         self._game, self._layout, self._device = game, layout, device
         self._policy, self._precision = policy, precision
         self._openings = openings
@@ -182,6 +186,9 @@ class Rollout:
         apart = game.step_apart(compiled)
         self._step_game = game.step if apart is None else _not_compiled(apart)
         self._decide, self._advance = compiled(self._decide_step), compiled(self._advance_step)
+        self._search = None
+        if search is not None:
+            self._search = TensorSearch(game, search, layout.num_rows, self._evaluated, device, compiled)
 
     def play(self, weights: Tensor, views: Callable[[Tensor], Weights], generator: torch.Generator | None) -> Played:
         """Play `steps` steps. `weights` [players, numbers]: all players' stack; `views` splits rows of it into
@@ -197,6 +204,10 @@ class Rollout:
         acting = [self._weights_of_groups(everyone, phase) for phase in range(layout.phases)]
         chances = draw(layout.steps + 1, layout.num_rows, self._policy.num_draws)
         luck = draw(layout.steps, layout.num_tables, game.step_draws)
+        trains, noise = self.trained_rows(), None
+        if self._search is not None:
+            noise = draw(layout.steps, layout.num_rows, game.num_options)
+        policies: list[Tensor] = []
         memory, fresh = self.memory, self.fresh
         piece = layout.turns // layout.pieces * layout.phases
         states, firsts, kept = [], [], []
@@ -211,6 +222,10 @@ class Rollout:
             firsts.append(fresh[phase])
             own = {name: tensor[phase] for name, tensor in memory.items()}
             made = self._decide(before, tables.episode, own, self._sides[phase], acting[phase], chances[step])
+            if self._search is not None and noise is not None and step < layout.steps:
+                found = self._search.search(tables.game, noise[step], acting[phase])
+                made = _searched(made, found, trains[phase])
+                policies.append(found.policy)
             decided.append(made)
             if step == layout.steps:
                 break
@@ -239,6 +254,7 @@ class Rollout:
             elapsed=torch.stack(times) if times else None,
             first=torch.stack(firsts) if memory else None,
             memory={name: torch.stack([one[name] for one in kept]) for name in self.memory},
+            search_policy=torch.stack(policies) if policies else None,
         )
         _keep(self.tables, tables)
         for name, tensor in self.memory.items():
@@ -305,6 +321,12 @@ class Rollout:
         index = self.seats.weights[self._blocks].gather(1, self._sides_by_group[phase].unsqueeze(1)).squeeze(1)
         return {name: one.index_select(0, index).to(self._precision) for name, one in everyone.items()}
 
+    def trained_rows(self) -> Tensor:
+        """[phases, rows]: whether the side of a row trains."""
+        by_group = self.seats.trains.index_select(0, self._blocks)
+        by_phase = [by_group.gather(1, side.unsqueeze(1)).squeeze(1) for side in self._sides_by_group]
+        return torch.stack(by_phase).repeat_interleave(self._layout.rows, 1)
+
     def observe(self, state: TensorState, seat: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Observations and legal masks of rows."""
         return self._game.observe(state, seat), self._game.masks(state, seat)
@@ -330,13 +352,9 @@ class Rollout:
         seat = (sides + self._by_row(episode)) % layout.sides
         state = {name: self._by_row(tensor) for name, tensor in state.items()}
         acted = self._game.to_act(state).gather(1, seat.unsqueeze(1)).squeeze(1)
-
-        def grouped(tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: tensor.view(layout.groups, layout.rows, *tensor.shape[1:]) for name, tensor in tree.items()}
-
-        observation, legal = map(grouped, self.observe(state, seat))
+        observation, legal = map(self._grouped, self.observe(state, seat))
         chooser = DrawnOnDevice(chances.view(layout.groups, layout.rows, -1))
-        given = (observation, legal, grouped(memory), chooser)
+        given = (observation, legal, self._grouped(memory), chooser)
         with self.precise(), DeferredChecks(collect=False):
             decisions, values, after = functional_call(self._policy, weights, given)
         columns = [one.log_prob.flatten() for one in decisions.by_head.values()]
@@ -348,6 +366,21 @@ class Rollout:
             values[..., 0].flatten().float(),
             {name: tensor.flatten(0, 1).float() for name, tensor in after.items()},
         )
+
+    def _evaluated(self, state: TensorState, seat: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of all options of the only head, and values, for these seats."""
+        observation, legal = map(self._grouped, self.observe(state, seat))
+        nothing = torch.zeros(self._layout.groups, self._layout.rows, dtype=torch.int64, device=seat.device)
+        recorded = Recorded({self._game.head: nothing}, torch.zeros_like(nothing, dtype=torch.bool))
+        with self.precise(), DeferredChecks(collect=False):
+            decisions, values, _ = functional_call(self._policy, weights, (observation, legal, {}, recorded))
+        log_probs: Tensor = decisions.by_head[self._game.head].log_probs
+        return log_probs.flatten(0, 1), values[..., 0].flatten().float()
+
+    def _grouped(self, tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Rows by group: [groups, rows of a group, ...]."""
+        groups, rows = self._layout.groups, self._layout.rows
+        return {name: tensor.view(groups, rows, *tensor.shape[1:]) for name, tensor in tree.items()}
 
     def precise(self) -> torch.autocast:
         """The precision of matrix products."""
@@ -420,6 +453,16 @@ class Rollout:
         columns = torch.cat(at_end, 1) * ended.unsqueeze(1)
         columns = torch.cat((columns[:, :2], (decided & counts.unsqueeze(1)).float(), columns[:, 2:]), 1)
         return columns.view(self._layout.num_blocks, self._layout.tables, -1).sum(1)
+
+
+def _searched(made: Decided, found: Searched, trains: Tensor) -> Decided:
+    """The decisions, those of sides that train by what a search found."""
+    [(head, action)] = made.action.items()
+    return made._replace(
+        action={head: torch.where(trains, found.action, action)},
+        log_prob=torch.where(trains.unsqueeze(1), found.log_prob.unsqueeze(1), made.log_prob),
+        value=torch.where(trains, found.value, made.value),
+    )
 
 
 def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
