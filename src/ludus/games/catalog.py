@@ -17,7 +17,7 @@ import reprlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -407,7 +407,8 @@ def _class_name(game: str) -> str:
     return "".join(word.capitalize() for word in game.split("_"))
 
 
-def _builtin_games() -> dict[str, str]:
+@cache
+def _builtin_games() -> Mapping[str, str]:
     """Name -> first line of its docstring, read from the files without importing them."""
     games: dict[str, str] = {}
     for found in pkgutil.iter_modules(builtin.__path__):
