@@ -175,7 +175,7 @@ def test_a_script_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def test_a_spec_that_the_client_cannot_send_is_told(tmp_path: Path) -> None:
     game = changed(tmp_path, "pong/table.gd", lambda text: text.replace('"type": "Choice"', '"type": "Point"'))
-    with pytest.raises(GameError, match=r"exit code 1.*head 'move' is no Choice"):
+    with pytest.raises(GameError, match=r"exit code 1.*head 'move' is neither Choice nor Box"):
         _ = game.spec
 
 
