@@ -94,7 +94,8 @@ def with_flags(rows: Tensor, part: Entities) -> Tensor:
 
 
 def _flags(numbers: Tensor, size: int) -> Tensor:
-    return functional.one_hot(numbers.long().clamp(0, size - 1), size).float()
+    options = torch.arange(size, device=numbers.device)
+    return (numbers.long().clamp(0, size - 1).unsqueeze(-1) == options).float()  # `one_hot` waits for the device
 
 
 class ConvTower(nn.Module):

@@ -172,6 +172,12 @@ class StackedOptimiser:
         """Step each model down the gradient of its own loss [M], in the parameters of `may_change` [M, P]. Returns the
         models that were not changed because their loss or gradient was not finite."""
         gradients = torch.autograd.grad(losses.sum(), self._parameters, allow_unused=True)
+        return self.descend(gradients, losses.detach(), learning_rates, may_change)
+
+    def descend(
+        self, gradients: Sequence[Tensor | None], losses: Tensor, learning_rates: Tensor, may_change: Tensor
+    ) -> Tensor:
+        """The part of `step` after the backward pass. It may be replaced by itself compiled."""
         settings = self.settings
         with torch.no_grad():
             found = [
@@ -184,7 +190,7 @@ class StackedOptimiser:
             changes = self._spread(may_change)
             gradient = torch.where(changes, torch.cat([one.flatten(1) for one in found], 1), 0.0)
             norms = torch.linalg.vector_norm(gradient, dim=1)
-            finite = torch.isfinite(norms + losses.detach())
+            finite = torch.isfinite(norms + losses)
             taken = may_change & finite[:, None]
             changes = changes & finite[:, None]
             scales = ((norms + 1e-6) / settings.max_gradient_norm).clamp_(min=1.0)

@@ -221,9 +221,9 @@ def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_no
     seen: list[torch.Tensor] = []
     inner = engine.learning._losses
 
-    def watched(state: Any, memory: Any, minibatch: Any, progress: Any) -> Any:
-        seen.append(minibatch["valid"].sum((1, 2)))
-        return inner(state, memory, minibatch, progress)
+    def watched(rows: Any, chunks: torch.Tensor, used: torch.Tensor, progress: Any) -> Any:
+        seen.append((rows.columns["valid"][chunks] & used.unsqueeze(2)).sum((1, 2)))
+        return inner(rows, chunks, used, progress)
 
     engine.learning._losses = watched
     for block in (0, 1):  # the first player meets a frozen one at all of its tables
@@ -245,9 +245,9 @@ def test_rows_of_seats_that_wait_for_the_clock_cost_no_gradient_steps() -> None:
     seen: list[int] = []
     inner = engine.learning._losses
 
-    def watched(state: Any, memory: Any, minibatch: Any, progress: Any) -> Any:
-        seen.append(int(minibatch["valid"].sum()))
-        return inner(state, memory, minibatch, progress)
+    def watched(rows: Any, chunks: torch.Tensor, used: torch.Tensor, progress: Any) -> Any:
+        seen.append(int((rows.columns["valid"][chunks] & used.unsqueeze(2)).sum()))
+        return inner(rows, chunks, used, progress)
 
     engine.learning._losses = watched
     [player] = engine.players

@@ -56,6 +56,7 @@ class Learning:
             weights[: len(players)],
         )
         self._optimiser.share()
+        self._optimiser.descend = compiled(self._optimiser.descend)  # type: ignore[method-assign]
         for player, state in zip(players, saved, strict=True):
             player.load(*state)  # the averages were copies of the memory before
         self._live = weights[: len(players)]
@@ -357,17 +358,7 @@ class Learning:
 
     def _step(self, rows: _Rows, order: Tensor, used: Tensor) -> None:
         """One gradient step of all players, on the chunks `order` [players, chunks] of which some are `used`."""
-        chunks = self._index.gather(1, order)
-
-        def pick(column: Tensor) -> Tensor:
-            return _unflattened(column.index_select(0, chunks.flatten()), 0, chunks.shape)
-
-        minibatch = {name: pick(column) for name, column in rows.columns.items()}
-        minibatch["valid"] = minibatch["valid"] & used.unsqueeze(2)
-        memory = {name: pick(tensor) for name, tensor in rows.memory.items()}
-        total, statistics = self._losses(self._states(rows, chunks), memory, minibatch, self.progress)
-        with torch.no_grad():
-            present = minibatch["valid"].flatten(1).any(1)
+        total, statistics, present = self._losses(rows, self._index.gather(1, order), used, self.progress)
         broken = self._optimiser.step(total, self.rates, self.trainable & present.unsqueeze(1))
         with torch.no_grad():
             self.skipped += broken & present
@@ -386,9 +377,18 @@ class Learning:
         }
 
     def _losses_of(
-        self, state: TensorState, memory: dict[str, Tensor], minibatch: dict[str, Tensor], progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and the statistics of each player, [players]."""
+        self, rows: _Rows, chunks: Tensor, used: Tensor, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """The loss and the statistics of each player on its chunks, and whether it has any decision there: [players].
+        What is picked here is never written if this is compiled."""
+
+        def pick(column: Tensor) -> Tensor:
+            return _unflattened(column.index_select(0, chunks.flatten()), 0, chunks.shape)
+
+        minibatch = {name: pick(column) for name, column in rows.columns.items()}
+        minibatch["valid"] = minibatch["valid"] & used.unsqueeze(2)
+        memory = {name: pick(tensor) for name, tensor in rows.memory.items()}
+        state = self._states(rows, chunks)
         learners, length = self._layout.learners, self._chunk if self._whole else 1
         observation, legal = self._rollout.observe(state, minibatch["seat"].flatten())
 
@@ -427,7 +427,7 @@ class Learning:
         names = dict.fromkeys(name for one in measured for name in one)
         nothing = torch.zeros_like(totals[0].detach())
         statistics = {name: torch.stack([one.get(name, nothing) for one in measured]) for name in names}
-        return torch.stack(totals), statistics
+        return torch.stack(totals), statistics, minibatch["valid"].flatten(1).any(1)
 
     def _of_player(self, column: Tensor, number: int, length: int) -> Tensor:
         """Of a column [players x split, rows, ...] the rows of one player: [rows, ...], or [time, sequences, ...]."""
