@@ -13,6 +13,7 @@ from whole_runs import run_whole, tiny
 
 import ludus as front_door
 from ludus.algorithms.gumbel_alphazero import GumbelAlphaZero
+from ludus.algorithms.ppo import PPO
 from ludus.config import ConfigError, encode
 from ludus.data.search import SEARCH_POLICY, GumbelSearch
 from ludus.games.builtin.blotto import Blotto
@@ -172,5 +173,10 @@ def test_what_cannot_be_trained_by_search_is_refused() -> None:
             Blotto(),
             league=LeagueRules(roles={"main": Role(matchmaking=UniformPast())}, external={"a": "a:0:0?search=8"}),
         )
-    with pytest.raises(ConfigError, match=r"algorithm=GumbelAlphaZero is not for the device runtime"):
-        require_on_device(tiny(ConnectFour(), algorithm=search, runtime="device"))
+    roles = {name: Role(matchmaking=UniformPast()) for name in ("main", "exploiter")}
+    roles["exploiter"] = replace(roles["exploiter"], algorithm=PPO())
+    rules = LeagueRules(roles=roles)
+    with pytest.raises(
+        ConfigError, match=r"roles\.main\.algorithm and .*exploiter\.algorithm search in different ways"
+    ):
+        require_on_device(tiny(ConnectFour(), algorithm=search, league=rules, runtime="device"))
