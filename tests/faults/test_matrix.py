@@ -58,7 +58,7 @@ def test_every_row_of_the_reference_is_there() -> None:
 def trained(folder: Path) -> Path:
     """A run that ended in good order."""
     run = Subject(folder, "plain", "serial", "budget=10000")
-    done = run.ludus(*run.command[3:])
+    done = run.ludus(*run.command[3:], most_s=300.0)  # beside other tests
     assert done.returncode == 0, done.stderr
     return run.run
 
