@@ -1,4 +1,4 @@
-"""Leduc poker by self-play with an annealed uniform magnet."""
+"""Leduc poker by self-play with an annealed uniform magnet, and a critic that sees both hands."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ def experiment() -> Experiment:
     main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=2_000_000), snapshot_weights="average")
     return Experiment(
         name="leduc",
-        game=Leduc(),
-        budget=8_000_000,
-        model=ActorCritic(hidden=(128, 128)),
+        game=Leduc(critic_state=True),
+        budget=16_000_000,
+        model=ActorCritic(hidden=(128, 128), activation="relu", central_critic=True, action_values=True),
         algorithm=MagnetPolicyGradient(
-            magnet_weight=Exponential(start=0.3, end=0.05), step_weight=1.0, lambda_=0.95, reward_scale=0.25
+            # As the magnet weakens, samples move the policy more: smaller steps average them.
+            magnet_weight=Exponential(start=0.3, end=0.0125),
+            step_weight=Exponential(start=5.0, end=20.0),
+            all_actions=True,
+            lambda_=1.0,
+            reward_scale=0.25,
         ),
-        actor=ActorConfig(num_tables=256, matches=2, episodes_per_table=32, unroll_length=8),
+        actor=ActorConfig(num_tables=1_024, matches=2, episodes_per_table=32, unroll_length=8),
         learner=LearnerConfig(
-            batch_size=4_096,
-            minibatch_size=1_024,
-            epochs=4,
-            learning_rate=Linear(start=1e-3, end=1e-5),
+            batch_size=16_384,
+            minibatch_size=2_048,
+            epochs=2,
+            learning_rate=Linear(start=3e-3, end=3e-5),
             max_gradient_norm=5.0,
             average_decay=0.998,
         ),
