@@ -24,6 +24,7 @@ from ludus.runtime.recovery import require_whole
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.start import training_of
 from ludus.store.files import StoreError
+from ludus.store.inspection import newer_models
 from ludus.store.run_folder import RunFolder, read_metrics
 
 
@@ -65,7 +66,18 @@ def swap_ledger(run: Path) -> None:
     shutil.copy(run.parent / "other" / "ledger.db", run / "ledger.db")
 
 
+def go_back_without_the_models(run: Path) -> None:
+    """As if a copy of the ledger and the checkpoints had been restored, and none of the models."""
+    kept = run.parent / "kept"
+    shutil.copytree(run / "checkpoints", kept / "checkpoints")
+    shutil.copy(run / "ledger.db", kept)
+    assert exit_code("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=12000") == 0
+    shutil.rmtree(run / "checkpoints")
+    shutil.copytree(kept, run, dirs_exist_ok=True)
+
+
 LOSSES = [
+    (go_back_without_the_models, "its ledger and checkpoint are older than its models: they know main up to step"),
     (remove_checkpoints, "its checkpoint is gone: the ledger names"),
     pytest.param(empty_checkpoints, "no checkpoint in", marks=pytest.mark.slow),
     (remove_ledger, "its ledger is gone"),
@@ -100,6 +112,28 @@ def test_a_lost_part_is_refused_and_accepted_on_purpose(
         model: digest for model, digest in models.items() if model in now
     }, "no id has two contents"
     assert ludus("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=9500")[0] == 0
+
+
+def test_a_single_newer_snapshot_never_gets_other_weights(run: Path, ludus: Ludus) -> None:
+    """As a controller leaves it that is killed before it names a snapshot, or an older copy of ledger and checkpoint."""
+    folder = RunFolder.open(run)
+    with folder.ledger(read_only=True) as ledger:
+        checkpoint = folder.checkpoints(CHECKPOINT).load_latest()
+        weights = {
+            name.removeprefix("learner/main/live."): array + 1
+            for name, array in checkpoint.arrays.items()  # type: ignore[union-attr]
+            if name.startswith("learner/main/live.")
+        }
+        last = max(event.step for event in ledger.learned() if isinstance(event, LearnerProgress))
+        stray = ModelId("main", 1, last + 2)
+        folder.models.publish(stray, weights, parent=None, facts={"decisions": 7_000})
+        assert newer_models(ledger, folder.models, checkpoint) is None
+    digest = folder.models.entry(stray).digest
+    more = ("--set", "budget=12000", "--runtime", "local")  # with its tables it would go on as the same incarnation
+    code, _, err = ludus("train", "--run", str(run), "--resume", "--quiet", *more)
+    assert code == 0, err
+    assert folder.models.entry(stray).digest == digest
+    assert {entry.model.incarnation for entry in folder.models.entries() if entry.model > stray} == {2}
 
 
 def test_without_its_checkpoint_a_player_goes_on_from_its_newest_snapshot(run: Path) -> None:

@@ -31,6 +31,7 @@ from ludus.runtime.edits import Editor, Orders, answer_requests
 from ludus.runtime.faults import Fault, FaultLog
 from ludus.runtime.launcher import LEARNER, learner_name
 from ludus.runtime.learner_client import LearnerGone
+from ludus.runtime.recovery import new_incarnation
 from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT, run_rounds, stop_signals
 from ludus.runtime.settings import effective, with_rules
 from ludus.runtime.status import ServiceStatus, StatusWriter, no_services
@@ -313,7 +314,9 @@ class Coordinator(Generic[W]):
 
     def _as_restarted(self, player: str) -> HostedPlayer:
         hosted, standing = self._hosted[player], self.league.standings.get(player)
-        return hosted if standing is None else replace(hosted, incarnation=standing.incarnation + 1)
+        if standing is None:
+            return hosted
+        return replace(hosted, incarnation=new_incarnation(self.folder.models, self.league, player))
 
     def _new_editor(self) -> Editor:
         context = edit_context(self._written, self.folder)
