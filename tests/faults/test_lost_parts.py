@@ -25,7 +25,7 @@ from ludus.runtime.rounds import FINISHED
 from ludus.runtime.start import training_of
 from ludus.store.files import StoreError
 from ludus.store.inspection import newer_models
-from ludus.store.run_folder import RunFolder, read_metrics
+from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -266,21 +266,27 @@ def test_metrics_that_are_removed_while_a_run_trains_are_written_again_and_told(
     path = tmp_path / "run"
     create(path, tiny(runtime="serial"))
     folder = RunFolder.open(path)
-    before: list[dict[str, Any]] = []
+    names = ("train.jsonl", "evaluations.jsonl", "exploits.jsonl")
+    before: dict[str, list[dict[str, Any]]] = {}
+    with MetricsFile(folder.metrics / "exploits.jsonl") as exploits:
+        exploits.append({"target": "main.1"})
 
     def remove(training: Training) -> None:
         if not before and training.numbers()["decisions"] >= 4 * BATCH:
-            before.extend(read_metrics(folder.metrics / "train.jsonl")[0])
+            training._look()  # the next is a second away
+            before.update({name: read_metrics(folder.metrics / name)[0] for name in names})
             shutil.rmtree(folder.metrics)
 
     with folder.lock(), training_of(load_experiment(folder), folder, num_actors=1, address=None) as training:
         assert training.run(remove) == FINISHED
     shown = capsys.readouterr().err
+    for name in names:
+        assert before[name]
+        assert read_metrics(folder.metrics / name)[0][: len(before[name])] == before[name]
     rows = read_metrics(folder.metrics / "train.jsonl")[0]
-    assert rows[: len(before)] == before
     assert rows[-1]["decisions"] >= tiny().budget
     told = [(row["class"], row["reason"]) for row in faults_of(path)]
-    for name in ("faults.jsonl", "train.jsonl"):
+    for name in ("faults.jsonl", *names):
         reason = f"{folder.metrics / name} was removed while the run was using it"
         assert ("disk", reason) in told
         assert f"{reason}; it was written again" in shown
