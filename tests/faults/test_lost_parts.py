@@ -115,7 +115,7 @@ def test_a_lost_part_is_refused_and_accepted_on_purpose(
 
 
 def test_a_single_newer_snapshot_never_gets_other_weights(run: Path, ludus: Ludus) -> None:
-    """As a controller leaves it that is killed before it names a snapshot, or an older copy of ledger and checkpoint."""
+    """A controller leaves one that is killed before it names the snapshot, and so does an older copy of the rest."""
     folder = RunFolder.open(run)
     with folder.ledger(read_only=True) as ledger:
         checkpoint = folder.checkpoints(CHECKPOINT).load_latest()

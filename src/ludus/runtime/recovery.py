@@ -39,8 +39,8 @@ def require_ledger(folder: RunFolder, *, accept_loss: bool) -> None:
 
 
 def require_whole(folder: RunFolder, experiment: Experiment, *, accept_loss: bool) -> str | None:
-    """Refuse a run whose ledger, checkpoint and models do not fit together. If the loss is accepted, make a checkpoint from
-    what is left and return what was lost. The caller holds the lock of the run."""
+    """Refuse a run whose ledger, checkpoint and models do not fit together. If the loss is accepted, make a checkpoint
+    from what is left and return what was lost. The caller holds the lock of the run."""
     with folder.ledger() as ledger:
         ledger.check()
         checkpoint, reason = latest_state(ledger, folder.checkpoints(CHECKPOINT))

@@ -28,7 +28,6 @@ from ludus.store.ledger import (
 from ludus.store.model_pool import ModelPool, ModelPoolError, require_pinned
 from ludus.store.run_folder import RunFolder, read_metrics
 
-
 SNAPSHOT_FACTS = {"decisions"}
 """What a run notes of a snapshot of its own. Models that were imported have their source."""
 

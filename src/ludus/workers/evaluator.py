@@ -153,10 +153,7 @@ class EvaluationBook:
     """Keeps the evaluations of a run as metrics and tags. Both follow from the ledger."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        noted: Callable[[Match], None] = lambda match: None,
-        rows: MetricsFile | None = None,
+        self, folder: RunFolder, noted: Callable[[Match], None] = lambda match: None, rows: MetricsFile | None = None
     ) -> None:
         """`noted`: called after each evaluation. `rows`: their file, where it is held open."""
         self._folder = folder

@@ -1,6 +1,6 @@
-"""Seating: the matches that an actor holds, their tables and players, and the tallies. A match has as many places as its
-block has tables, and a quota of episodes at each. A table that has played the quota of its place takes the next place
-that nobody has begun, of the same match or the next: quick tables take more places, so that few matches are open."""
+"""Seating: the matches that an actor holds, their tables and players, and the tallies. A match has as many places as
+its block has tables, and a quota of episodes at each. A table that has played the quota of its place takes the next
+place that nobody has begun, of the same match or the next: quick tables take more places, and few matches are open."""
 
 from __future__ import annotations
 
