@@ -64,7 +64,7 @@ def ledger_disk_full(bench: Bench, rng: Random) -> None:
         fails_on_disk(bench.resting(), "ENOSPC", "ledger.db", rng)
         return
     disk = bench.folder / f"disk-{rng.randrange(2**32)}"
-    disk.mkdir()
+    disk.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], check=True)
     run = bench.new(folder=disk)
     try:
