@@ -204,6 +204,36 @@ def test_a_failure_is_told_and_the_training_goes_on(tmp_path: Path, monkeypatch:
         assert ledger.position[0] > 0
 
 
+NOTED = """
+import os, threading
+from pathlib import Path
+
+import numpy as np
+
+class Noted:
+    def act(self, game, tables, seats, rng):
+        with Path(__file__).with_name("acted").open("a") as file:
+            file.write(f"{id(self)} {threading.get_ident()}\\n")
+        return {name: mask[tables, seats].argmax(-1).astype(np.int32) for name, mask in game.view.legal[0].items()}
+"""
+
+
+def test_a_bot_is_not_shared_with_the_training(tmp_path: Path) -> None:
+    """A program that two threads ask at once gives each the answer to the other's request."""
+    (tmp_path / "noted.py").write_text(NOTED)
+    experiment = kuhn()
+    experiment = replace(
+        experiment,
+        bots={"noted": f"{tmp_path / 'noted.py'}:Noted"},
+        league=replace(experiment.league, bots=("noted",)),
+        evaluation=replace(experiment.evaluation, opponents=("noted",)),
+    )
+    _, recorder = recorded(tmp_path / "run", experiment)
+    assert recorder.recorded
+    lines = {tuple(line.split()) for line in (tmp_path / "acted").read_text().splitlines()}
+    assert len(lines) == len({bot for bot, _ in lines}) == len({thread for _, thread in lines}) == 2
+
+
 def test_games_in_programs_of_their_own_are_not_recorded() -> None:
     assert why_not_recorded(Kuhn()) == ""
     assert "a program of its own" in why_not_recorded(Isolated(game="kuhn"))

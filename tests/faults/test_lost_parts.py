@@ -24,7 +24,8 @@ from ludus.runtime.recovery import require_whole
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.start import training_of
 from ludus.store.files import StoreError
-from ludus.store.run_folder import RunFolder, read_metrics
+from ludus.store.inspection import newer_models
+from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -65,7 +66,18 @@ def swap_ledger(run: Path) -> None:
     shutil.copy(run.parent / "other" / "ledger.db", run / "ledger.db")
 
 
+def go_back_without_the_models(run: Path) -> None:
+    """As if a copy of the ledger and the checkpoints had been restored, and none of the models."""
+    kept = run.parent / "kept"
+    shutil.copytree(run / "checkpoints", kept / "checkpoints")
+    shutil.copy(run / "ledger.db", kept)
+    assert exit_code("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=12000") == 0
+    shutil.rmtree(run / "checkpoints")
+    shutil.copytree(kept, run, dirs_exist_ok=True)
+
+
 LOSSES = [
+    (go_back_without_the_models, "its ledger and checkpoint are older than its models: they know main up to step"),
     (remove_checkpoints, "its checkpoint is gone: the ledger names"),
     pytest.param(empty_checkpoints, "no checkpoint in", marks=pytest.mark.slow),
     (remove_ledger, "its ledger is gone"),
@@ -100,6 +112,28 @@ def test_a_lost_part_is_refused_and_accepted_on_purpose(
         model: digest for model, digest in models.items() if model in now
     }, "no id has two contents"
     assert ludus("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=9500")[0] == 0
+
+
+def test_a_single_newer_snapshot_never_gets_other_weights(run: Path, ludus: Ludus) -> None:
+    """A controller leaves one that is killed before it names the snapshot, and so does an older copy of the rest."""
+    folder = RunFolder.open(run)
+    with folder.ledger(read_only=True) as ledger:
+        checkpoint = folder.checkpoints(CHECKPOINT).load_latest()
+        weights = {
+            name.removeprefix("learner/main/live."): array + 1
+            for name, array in checkpoint.arrays.items()  # type: ignore[union-attr]
+            if name.startswith("learner/main/live.")
+        }
+        last = max(event.step for event in ledger.learned() if isinstance(event, LearnerProgress))
+        stray = ModelId("main", 1, last + 2)
+        folder.models.publish(stray, weights, parent=None, facts={"decisions": 7_000})
+        assert newer_models(ledger, folder.models, checkpoint) is None
+    digest = folder.models.entry(stray).digest
+    more = ("--set", "budget=12000", "--runtime", "local")  # with its tables it would go on as the same incarnation
+    code, _, err = ludus("train", "--run", str(run), "--resume", "--quiet", *more)
+    assert code == 0, err
+    assert folder.models.entry(stray).digest == digest
+    assert {entry.model.incarnation for entry in folder.models.entries() if entry.model > stray} == {2}
 
 
 def test_without_its_checkpoint_a_player_goes_on_from_its_newest_snapshot(run: Path) -> None:
@@ -232,21 +266,27 @@ def test_metrics_that_are_removed_while_a_run_trains_are_written_again_and_told(
     path = tmp_path / "run"
     create(path, tiny(runtime="serial"))
     folder = RunFolder.open(path)
-    before: list[dict[str, Any]] = []
+    names = ("train.jsonl", "evaluations.jsonl", "exploits.jsonl")
+    before: dict[str, list[dict[str, Any]]] = {}
+    with MetricsFile(folder.metrics / "exploits.jsonl") as exploits:
+        exploits.append({"target": "main.1"})
 
     def remove(training: Training) -> None:
         if not before and training.numbers()["decisions"] >= 4 * BATCH:
-            before.extend(read_metrics(folder.metrics / "train.jsonl")[0])
+            training._look()  # the next is a second away
+            before.update({name: read_metrics(folder.metrics / name)[0] for name in names})
             shutil.rmtree(folder.metrics)
 
     with folder.lock(), training_of(load_experiment(folder), folder, num_actors=1, address=None) as training:
         assert training.run(remove) == FINISHED
     shown = capsys.readouterr().err
+    for name in names:
+        assert before[name]
+        assert read_metrics(folder.metrics / name)[0][: len(before[name])] == before[name]
     rows = read_metrics(folder.metrics / "train.jsonl")[0]
-    assert rows[: len(before)] == before
     assert rows[-1]["decisions"] >= tiny().budget
     told = [(row["class"], row["reason"]) for row in faults_of(path)]
-    for name in ("faults.jsonl", "train.jsonl"):
+    for name in ("faults.jsonl", *names):
         reason = f"{folder.metrics / name} was removed while the run was using it"
         assert ("disk", reason) in told
         assert f"{reason}; it was written again" in shown

@@ -194,6 +194,7 @@ def _noting(step: int, ended: bool, number: int, drawn: list[tuple[int, int]]) -
         ("[1]", {"Content_Type": "application/json"}, 400, "not a JSON object"),
         ("{", {"Content_Type": "application/json"}, 400, "not a JSON object"),
         ('{"speed": 3}', {"Content_Type": "application/json"}, 400, "speed must be one of 0.25, 0.5, 1"),
+        (" " * 70_000, {"Content_Type": "application/json"}, 413, "more than 64000 bytes"),
         ("{}", {"Content_Type": "application/json", "Host": "example.org"}, 421, "is no name of this server"),
         ("{}", {"Content_Type": "application/json", "Origin": "http://example.org"}, 403, "another site"),
     ],

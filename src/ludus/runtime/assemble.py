@@ -38,7 +38,7 @@ from ludus.store.checkpoints import Checkpoint
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, UnknownModel
 from ludus.store.model_storage import ModelCache
-from ludus.store.run_folder import GameFacts, RunFolder, RunFolderError
+from ludus.store.run_folder import GameFacts, MetricsFile, RunFolder, RunFolderError
 from ludus.system.network import NoSuchInterfaceError, find_interface
 from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
@@ -305,16 +305,17 @@ def new_controller(
     ledger: Ledger,
     learner: LearnerClient,
     on_evaluation: Callable[[Match], None] = lambda match: None,
+    evaluations: MetricsFile | None = None,
 ) -> Controller:
     """A controller for a league that has seen the whole ledger; `experiment`: with all changes so far;
-    `on_evaluation`: called after each evaluation match."""
+    `on_evaluation`: called after each evaluation match; `evaluations`: their file, where it is held open."""
     return Controller(
         league=league,
         ledger=ledger,
         models=folder.models,
         learner=learner,
         evaluator=Evaluator(experiment.evaluation, league),
-        evaluations=EvaluationBook(folder, on_evaluation),
+        evaluations=EvaluationBook(folder, on_evaluation, evaluations),
         episodes_per_table=experiment.actor.episodes_per_table,
         most_void=experiment.supervision.most_void,
     )

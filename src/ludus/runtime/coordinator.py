@@ -31,6 +31,7 @@ from ludus.runtime.edits import Editor, Orders, answer_requests
 from ludus.runtime.faults import Fault, FaultLog
 from ludus.runtime.launcher import LEARNER, learner_name
 from ludus.runtime.learner_client import LearnerGone
+from ludus.runtime.recovery import new_incarnation
 from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT, run_rounds, stop_signals
 from ludus.runtime.settings import effective, with_rules
 from ludus.runtime.status import ServiceStatus, StatusWriter, no_services
@@ -39,9 +40,10 @@ from ludus.store.files import StoreError
 from ludus.store.inspection import fallen_back, latest_state, note_checkpoint
 from ludus.store.ledger import MissingLedger
 from ludus.store.run_control import LOOK_EVERY_S, Bottleneck, RequestFolder, WorkerStatus
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.controller import Controller, LearnerClient, unreadable_models
-from ludus.workers.exploitability import SnapshotExploiters
+from ludus.workers.evaluator import EVALUATIONS
+from ludus.workers.exploitability import EXPLOITS, SnapshotExploiters
 from ludus.workers.messages import HostedPlayer
 from ludus.workers.worker import Diverged, LearningWatch, StopTraining, TrainingFailed
 
@@ -196,6 +198,9 @@ class Coordinator(Generic[W]):
             resources.callback(self._metrics.close)
             self.faults = FaultLog(folder.metrics / "faults.jsonl")
             resources.callback(self.faults.close)
+            self._evaluated = resources.enter_context(MetricsFile(folder.metrics / EVALUATIONS))
+            self._exploited: MetricsFile | None = None
+            """Held as soon as `ludus exploit` has written it, so that it can be written again."""
             self._follow_ledger()
             self._events_before, self._finished_before = self.league.num_events, self.league.matches.finished
             self.workers = new_workers(effective(experiment, self.league), self.faults)
@@ -279,6 +284,7 @@ class Coordinator(Generic[W]):
             self._ledger,
             self.learner,
             lambda match: self.on_evaluation(match),
+            self._evaluated,
         )
         self._editor = self._new_editor()
         if tables is None:
@@ -313,7 +319,9 @@ class Coordinator(Generic[W]):
 
     def _as_restarted(self, player: str) -> HostedPlayer:
         hosted, standing = self._hosted[player], self.league.standings.get(player)
-        return hosted if standing is None else replace(hosted, incarnation=standing.incarnation + 1)
+        if standing is None:
+            return hosted
+        return replace(hosted, incarnation=new_incarnation(self.folder.models, self.league, player))
 
     def _new_editor(self) -> Editor:
         context = edit_context(self._written, self.folder)
@@ -508,7 +516,10 @@ class Coordinator(Generic[W]):
     def _look(self) -> None:
         """Look whether the files that are open here are still at their places."""
         self._ledger.require_in_place()
-        for text in self.faults.restore(self._metrics.file):
+        if self._exploited is None and (path := self.folder.metrics / EXPLOITS).exists():
+            self._exploited = self._resources.enter_context(MetricsFile(path))
+        beside = (self._evaluated, *filter(None, [self._exploited]))
+        for text in self.faults.restore(self._metrics.file, *beside):
             self._metrics.tell(f"metrics: {text}")
         self._looked = time.monotonic()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,9 @@ from ludus.runtime.assemble import CHECKPOINT, learning_players, load_league, se
 from ludus.runtime.networks import build_policies
 from ludus.runtime.settings import effective
 from ludus.store.checkpoints import Checkpoint
-from ludus.store.inspection import latest_state, note_checkpoint
+from ludus.store.inspection import latest_state, newer_models, note_checkpoint
 from ludus.store.ledger import Ledger
-from ludus.store.model_pool import ModelPoolError
+from ludus.store.model_pool import ModelPool, ModelPoolError
 from ludus.store.run_folder import RunFolder
 from ludus.workers.messages import HostedPlayer
 from ludus.workers.trained_player import TrainedPlayer
@@ -38,11 +39,13 @@ def require_ledger(folder: RunFolder, *, accept_loss: bool) -> None:
 
 
 def require_whole(folder: RunFolder, experiment: Experiment, *, accept_loss: bool) -> str | None:
-    """Refuse a run whose ledger and checkpoint do not fit together. If the loss is accepted, make a checkpoint from
-    what is left and return what was lost. The caller holds the lock of the run."""
+    """Refuse a run whose ledger, checkpoint and models do not fit together. If the loss is accepted, make a checkpoint
+    from what is left and return what was lost. The caller holds the lock of the run."""
     with folder.ledger() as ledger:
         ledger.check()
         checkpoint, reason = latest_state(ledger, folder.checkpoints(CHECKPOINT))
+        with suppress(ModelPoolError):  # players whose models do not read are absent
+            reason = reason or newer_models(ledger, folder.models, checkpoint)
         if reason is None:
             return None
         if not accept_loss:
@@ -80,7 +83,7 @@ def _accept(
             trained, models[player] = _from_snapshot(folder, experiment, league, player, hosted)
             saved, facts[player] = trained.save()
         arrays |= {f"learner/{player}/{name}": array for name, array in saved.items()}
-        facts[player]["incarnation"] = _new_incarnation(folder, league, player, facts[player]["incarnation"])
+        facts[player]["incarnation"] = new_incarnation(folder.models, league, player, facts[player]["incarnation"])
     ledger.append(
         [LossAccepted(reason, {player: model for player, model in models.items() if player in league.players})]
     )
@@ -118,8 +121,7 @@ def _from_snapshot(
     return trained, None
 
 
-def _new_incarnation(folder: RunFolder, league: League, player: str, last: int) -> int:
+def new_incarnation(models: ModelPool, league: League, player: str, last: int = 0) -> int:
     """Above all that were ever used: what the player learns now must not get ids that mean other weights."""
-    used = [entry.model.incarnation for entry in folder.models.entries() if entry.model.player == player]
     standing = league.standings.get(player)
-    return 1 + max(last, *used, 0 if standing is None else standing.incarnation)
+    return 1 + max(last, models.last_incarnation(player), 0 if standing is None else standing.incarnation)

@@ -165,6 +165,7 @@ class SerialWorkers:
         return (
             self._experiment.game.spec.repeatable
             and "actor" in facts
+            and "waiting" in facts["actor"]["seating"]  # earlier versions have other tables
             and bool(facts["experiment"] == self._fingerprint())
         )
 

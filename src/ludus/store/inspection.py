@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
 
-from ludus.data.records import AnyEvent, ModelId, PlayerAdded, PlayerRemoved
+from ludus.data.records import AnyEvent, LearnerProgress, ModelId, PlayerAdded, PlayerRemoved, PlayerReset
 from ludus.store.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoints, read_checkpoint, serial
 from ludus.store.files import UNREADABLE, StoreError, read_file, sync_folder
 from ludus.store.ledger import (
@@ -24,8 +25,11 @@ from ludus.store.ledger import (
     free_name,
     require_regular,
 )
-from ludus.store.model_pool import ModelPoolError, require_pinned
+from ludus.store.model_pool import ModelPool, ModelPoolError, require_pinned
 from ludus.store.run_folder import RunFolder, read_metrics
+
+SNAPSHOT_FACTS = {"decisions"}
+"""What a run notes of a snapshot of its own. Models that were imported have their source."""
 
 
 def note_checkpoint(ledger: Ledger, checkpoints: Checkpoints, row: int, chain: bytes, decisions: int) -> None:
@@ -58,6 +62,37 @@ def latest_state(ledger: Ledger, checkpoints: Checkpoints) -> tuple[Checkpoint |
             f"{checkpoint.name} was made"
         )
     return checkpoint, None
+
+
+def newer_models(ledger: Ledger, pool: ModelPool, checkpoint: Checkpoint | None) -> str | None:
+    """Why the models are of a later time than ledger and checkpoint, as after a copy of these two alone was restored;
+    None if they are not. A run that is killed leaves at most one snapshot that its ledger does not name."""
+    saved = {} if checkpoint is None else checkpoint.facts["learner"]
+    latest = {player: (int(facts["incarnation"]), int(facts["step"])) for player, facts in saved.items()}
+    named: set[str | None] = set()
+    for event in ledger.learned():
+        if isinstance(event, PlayerAdded | PlayerReset):
+            named.add(event.model)
+        if isinstance(event, LearnerProgress | PlayerReset):
+            step = event.step if isinstance(event, LearnerProgress) else 0
+            latest[event.player] = max(latest.get(event.player, (0, 0)), (event.incarnation, step))
+    strays = defaultdict[str, list[ModelId]](list)
+    for entry in pool.entries():
+        model = entry.model
+        known = latest.get(model.player)
+        if known is None or entry.variant != "live" or entry.facts.keys() != SNAPSHOT_FACTS:
+            continue
+        if (model.incarnation, model.step) > known and str(model) not in named:
+            strays[model.player].append(model)
+    for player, models in strays.items():
+        if len(models) > 1:
+            at = max(int(pool.entry(model).facts["decisions"]) for model in models)
+            return (
+                f"its ledger and checkpoint are older than its models: they know {player} up to step "
+                f"{latest[player][1]:,}, and there are {len(models)} later snapshots, up to {max(models)} at {at:,} "
+                "decisions"
+            )
+    return None
 
 
 def fallen_back(ledger: Ledger, checkpoint: Checkpoint) -> str | None:
@@ -253,6 +288,8 @@ def _inspect_fit(folder: RunFolder, reading: LedgerReading) -> Iterator[Part]:
         checkpoint, reason = latest_state(ledger, folder.checkpoints("run"))
         if checkpoint is not None and reason is None:
             reason = fallen_back(ledger, checkpoint)
+        with suppress(ModelPoolError):  # which the part "models" names
+            reason = reason or newer_models(ledger, folder.models, checkpoint)
     yield Part(what="ledger and checkpoint", whole=reason is None, here=reason or "they fit together")
 
 

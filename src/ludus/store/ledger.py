@@ -39,6 +39,7 @@ _ENDS = (
     f" WHERE ended.seq > ? AND ended.{_ENDED} ORDER BY ended.seq LIMIT ?"
 )
 _PRESENCE = "kind IN ('player_absent', 'player_returned', 'player_removed')"
+_LEARNED = "kind IN ('player_added', 'player_reset', 'learner_progress')"
 _ROWS = (  # cast, so that a damaged cell comes back as bytes of any content and the row can be named
     "SELECT seq, CAST(kind AS BLOB), CAST(match_id AS BLOB), CAST(body AS BLOB), CAST(chain AS BLOB)"
     " FROM rows WHERE seq >= ? ORDER BY seq LIMIT ?"
@@ -309,6 +310,11 @@ class Ledger:
         found = self._query(f"SELECT seq, body FROM rows WHERE seq > ? AND {_PRESENCE} ORDER BY seq", (after,))
         for seq, body in found:
             yield seq, self._decode(seq, body)
+
+    def learned(self) -> Iterator[AnyEvent]:
+        """Rows that name models of learning players: what they have published, and what was frozen."""
+        for seq, body in self._query(f"SELECT seq, body FROM rows WHERE {_LEARNED} ORDER BY seq"):
+            yield self._decode(seq, body)
 
     def void_open(self, reason: str) -> int:
         """Void all open matches, as after a restart; returns their number."""

@@ -153,6 +153,11 @@ class ModelPool:
         """All models of the pool, sorted by id."""
         return self._entries_in("*")
 
+    def last_incarnation(self, player: str) -> int:
+        """The highest of any model of a player that there is or was, by the names of the files; -1 if there is none."""
+        names = (path.name.partition("-")[0] for path in self._player_folder(player).glob("*-*.*"))
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
     def lineage(self, model: ModelId) -> tuple[ModelId, ...]:
         """The model and its ancestors back to the first, including collected ones."""
         return lineage_in(model, self._parent, str(self.folder))

@@ -152,9 +152,12 @@ Source = Literal["train", "eval"]
 class EvaluationBook:
     """Keeps the evaluations of a run as metrics and tags. Both follow from the ledger."""
 
-    def __init__(self, folder: RunFolder, noted: Callable[[Match], None] = lambda match: None) -> None:
-        """`noted`: called after each evaluation."""
+    def __init__(
+        self, folder: RunFolder, noted: Callable[[Match], None] = lambda match: None, rows: MetricsFile | None = None
+    ) -> None:
+        """`noted`: called after each evaluation. `rows`: their file, where it is held open."""
         self._folder = folder
+        self._rows = rows
         self._noted = noted
         self._best: dict[str, ModelId] = {}
 
@@ -165,7 +168,10 @@ class EvaluationBook:
         game = self._folder.facts.game
         roles = () if game is None else game.roles
         row = {"match": match.id, **evaluation_row("train", sides, weights, result, roles=roles)}
-        keep_rows(self._folder, [row])
+        if self._rows is None:
+            keep_rows(self._folder, [row])
+        else:
+            self._rows.append(row)
         self.move_best(league, [parent for side in sides if (parent := league.players[side].parent)])
         self._noted(match)
 
@@ -179,8 +185,12 @@ class EvaluationBook:
                 self._folder.models.tag(BEST, self._best[player])
 
 
+EVALUATIONS = "evaluations.jsonl"
+"""The file of the run's metrics that holds its evaluations and those of `ludus eval`."""
+
+
 def keep_rows(folder: RunFolder, rows: Iterable[dict[str, Any]]) -> None:
-    with MetricsFile(folder.metrics / "evaluations.jsonl") as kept:
+    with MetricsFile(folder.metrics / EVALUATIONS) as kept:
         for row in rows:
             kept.append(row)
 

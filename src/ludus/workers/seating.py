@@ -1,8 +1,10 @@
-"""Seating: the matches that an actor holds, their tables and players, and the tallies. A match takes a block of tables
-and a quota of episodes at each. A table that has played its quota joins the block's next match at once."""
+"""Seating: the matches that an actor holds, their tables and players, and the tallies. A match has as many places as
+its block has tables, and a quota of episodes at each. A table that has played the quota of its place takes the next
+place that nobody has begun, of the same match or the next: quick tables take more places, and few matches are open."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any, Protocol
@@ -25,8 +27,6 @@ class MatchClient(Protocol):
         """The match ends without a result."""
 
 
-_VOID = -1
-"""In place of the match of a round that is not played any more."""
 ModelNames = Callable[[str], str]
 """Player -> the id of the weights that it plays with now."""
 
@@ -51,16 +51,16 @@ class Seating:
         """[sides, teams]: the rotation in which the side sits on the team."""
         self._share_of_seat = np.array([1 / len(spec.seats_of_team[team]) for team in spec.teams])
         self._place_in_team = np.array([spec.seats_of_team[team].index(seat) for seat, team in enumerate(spec.teams)])
-        self._rounds: list[dict[int, int]] = [{} for _ in range(num_blocks)]
-        """Per block: round -> number of the match that its tables play in that round."""
+        self._waiting: list[deque[tuple[int, int]]] = [deque() for _ in range(num_blocks)]
+        """Per block: places that no table has begun, (number of the match, place in it)."""
         self._matches: dict[int, Match] = {}
         self._first_models: dict[int, tuple[str, ...]] = {}
         self._player_numbers: dict[str, int] = {}
         self.player_ids: list[str] = []
         """By number."""
 
-        self.round = np.full(num_tables, -1, np.int64)
         self.match = np.full(num_tables, -1, np.int64)
+        self.place = np.zeros(num_tables, np.int64)
         self.episode = np.zeros(num_tables, np.int64)
         self.quota = np.zeros(num_tables, np.int64)
         self.steps = np.zeros(num_tables, np.int64)
@@ -82,25 +82,21 @@ class Seating:
         return self._player_numbers[player]
 
     def start(self, tables: IntArray) -> None:
-        """Give these tables their next match and seat its players for their first episode."""
-        self.round[tables] += 1
-        blocks, rounds = self._block_of_table[tables].tolist(), self.round[tables].tolist()
-        for table, block, round_ in zip(tables.tolist(), blocks, rounds, strict=True):
-            while self._rounds[block].get(round_) == _VOID:
-                self.round[table] = round_ = round_ + 1
-            number = self._rounds[block].get(round_)
-            if number is None:
-                number = self._rounds[block][round_] = self._take_match()
-            self.match[table] = number
-            self.quota[table] = self._matches[number].episodes_per_table
+        """Give these tables their next place and seat its players for their first episode."""
+        for table, block in zip(tables.tolist(), self._block_of_table[tables].tolist(), strict=True):
+            waiting = self._waiting[block]
+            if not waiting:
+                number = self._take_match()
+                waiting.extend((number, place) for place in range(self._block_size))
+            self.match[table], self.place[table] = waiting.popleft()
+            self.quota[table] = self._matches[self.match[table]].episodes_per_table
         self.episode[tables] = 0
         self._seat(tables)
 
     def episode_seeds(self, tables: IntArray) -> NDArray[np.uint64]:
-        """Three numbers that name an episode: match id, table within its block, episode. [tables, 3]."""
-        ids = self._tally["match_id"][self.match[tables]].astype(np.uint64)
-        place = (tables % self._block_size).astype(np.uint64)
-        return np.stack([ids, place, self.episode[tables].astype(np.uint64)], axis=1)
+        """Three numbers that name an episode: match id, place in it, episode. [tables, 3]."""
+        ids = self._tally["match_id"][self.match[tables]]
+        return np.stack([ids, self.place[tables], self.episode[tables]], axis=1).astype(np.uint64)
 
     def count_decisions(self, tables: IntArray, seats: IntArray) -> None:
         tally = self._tally["decisions"]
@@ -166,10 +162,6 @@ class Seating:
         tables = np.flatnonzero(np.isin(self.match, list(where)))
         for number, table in where.items():
             match = self._forget(number)
-            block = int(self._block_of_table[table])
-            # Tables of a block that are behind would otherwise wait in a new match for those ahead of them.
-            self._rounds[block][int(self.round[table])] = _VOID
-            self._drop_past_voids(block)
             self._client.void_match(match.id, f"game: {lost[table]}")
         return tables
 
@@ -179,7 +171,7 @@ class Seating:
         facts = {
             "matches": {str(number): msgspec.json.encode(match).decode() for number, match in self._matches.items()},
             "first_models": {str(number): list(models) for number, models in self._first_models.items()},
-            "rounds": [{str(key): value for key, value in rounds.items()} for rounds in self._rounds],
+            "waiting": [[list(place) for place in waiting] for waiting in self._waiting],
             "players": list(self.player_ids),
         }
         return arrays, facts
@@ -193,7 +185,7 @@ class Seating:
         matches = facts["matches"].items()
         self._matches = {int(number): msgspec.json.decode(match, type=Match) for number, match in matches}
         self._first_models = {int(number): tuple(models) for number, models in facts["first_models"].items()}
-        self._rounds = [{int(key): int(value) for key, value in rounds.items()} for rounds in facts["rounds"]]
+        self._waiting = [deque((number, place) for number, place in waiting) for waiting in facts["waiting"]]
         self.player_ids = list(facts["players"])
         self._player_numbers = {player: number for number, player in enumerate(self.player_ids)}
 
@@ -255,18 +247,9 @@ class Seating:
 
     def _forget(self, number: int) -> Match:
         """The match is over; its number can be used again."""
-        for rounds in self._rounds:
-            for key in [key for key, held in rounds.items() if held == number]:
-                del rounds[key]
+        self._waiting = [deque(one for one in waiting if one[0] != number) for waiting in self._waiting]
         self._first_models.pop(number, None)
         return self._matches.pop(number)
-
-    def _drop_past_voids(self, block: int) -> None:
-        """A round that every table of the block has reached is asked for no more."""
-        slowest = self.round[self._block_of_table == block].min()
-        rounds = self._rounds[block]
-        for past in [key for key, held in rounds.items() if held == _VOID and key <= slowest]:
-            del rounds[past]
 
     def _by_role(self, sums: Array) -> tuple[tuple[float, ...], ...]:
         return tuple(map(tuple, sums.tolist())) if self._spec.compares_roles else ()
@@ -297,8 +280,8 @@ class Seating:
 
 
 _SAVED = (
-    "round",
     "match",
+    "place",
     "episode",
     "quota",
     "steps",

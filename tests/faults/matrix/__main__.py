@@ -231,10 +231,14 @@ def main() -> None:
     parser.add_argument("--runtime", default="local", choices=(*EVERYWHERE, DEVICE))
     parser.add_argument("--minutes", type=float, default=math.inf, help="no injection begins after so long")
     parser.add_argument("--state", type=Path, default=STATE, help="folder of what was done so far")
+    parser.add_argument(
+        "--patience", type=float, default=1.0, metavar="X", help="wait X times as long, on a machine with other work"
+    )
     parser.add_argument("--again", nargs=3, metavar=("ROW", "RUNTIME", "NUMBER"))
     parser.add_argument("--inputs", action="store_true", help="run the tests of bad input")
     parser.add_argument("--report", action="store_true", help="only write the table")
     chosen = parser.parse_args()
+    PATIENCE.update({runtime: limit * chosen.patience for runtime, limit in PATIENCE.items()})
     rows, state = all_rows(), State(chosen.state)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))  # so that the runs of it end too
     work = Path(os.environ.get("TMPDIR", "/tmp")) / f"ludus-faults-{os.getpid()}"

@@ -64,7 +64,7 @@ def ledger_disk_full(bench: Bench, rng: Random) -> None:
         fails_on_disk(bench.resting(), "ENOSPC", "ledger.db", rng)
         return
     disk = bench.folder / f"disk-{rng.randrange(2**32)}"
-    disk.mkdir()
+    disk.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], check=True)
     run = bench.new(folder=disk)
     try:
@@ -196,13 +196,15 @@ def copied(bench: Bench, run: Subject) -> Subject:
 @row(
     42,
     "parts of a folder lost between two lives",
-    "checkpoints or ledger removed, or an older ledger; then a resume",
+    "checkpoints or ledger removed, an older ledger, or older ones of both; then a resume",
     "refused by name",
 )
 def parts_lost(bench: Bench, rng: Random) -> None:
     run = copied(bench, with_past(bench))
-    what = rng.choice(("checkpoints", "ledger", "older ledger"))
-    if what == "checkpoints":
+    what = rng.choice(("checkpoints", "ledger", "older ledger", "older ledger and checkpoints"))
+    if what == "older ledger and checkpoints":
+        run = with_newer_models(bench, run)
+    elif what == "checkpoints":
         shutil.rmtree(run.run / "checkpoints")
     elif what == "ledger":
         (run.run / "ledger.db").unlink()
@@ -216,6 +218,16 @@ def parts_lost(bench: Bench, rng: Random) -> None:
     require("Traceback" not in run.errors(), f"I10: {run.errors()[-500:]}")
     named = "ledger" if "ledger" in what else "checkpoint"
     require(named in run.errors(), f"I10: it does not name the {named}: {run.errors()[-400:]}")
+
+
+def with_newer_models(bench: Bench, run: Subject) -> Subject:
+    """A copy of the run with the models of a later time."""
+    before, older = len(check.frozen_players(run.rows())), copied(bench, run)
+    run.start()
+    wait(lambda: len(check.frozen_players(run.rows())) >= before + 2, "two snapshots")
+    run.stop()
+    shutil.copytree(run.run / "models", older.run / "models", dirs_exist_ok=True)
+    return older
 
 
 def keep_first_rows(ledger: Path, number: int) -> None:
