@@ -18,11 +18,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 import numpy as np
@@ -176,13 +177,20 @@ class Study:
         return {**self.settings, **run.settings, "seed": run.seed, "runtime": self.runtime}
 
     def run(
-        self, into: str | PathLike[str], *, parallel: int | None = None, quiet: bool = False, trust: bool = False
+        self,
+        into: str | PathLike[str],
+        *,
+        parallel: int | None = None,
+        address: str | None = None,
+        quiet: bool = False,
+        trust: bool = False,
     ) -> StudyResults:
         """Train and measure every run that is not done yet, side by side, and return the results.
 
         Args:
             into: folder of the study. One that exists goes on; it may have got more seeds or settings.
             parallel: runs at the same time; None: as many as the cores allow.
+            address: of a Ray cluster, whose nodes train the runs; None: this machine does.
             quiet: print nothing.
             trust: import code that lies inside of the folder.
 
@@ -201,10 +209,15 @@ class Study:
             "study": encode(self),
         }
         say: Callable[[str], None] = (lambda line: None) if quiet else partial(print, flush=True)
-        runner = StudyRunner(self, folder, bots, parallel or self._room(), say, trust=trust)
-        with run_lock(folder / "lock"):
+        with ExitStack() as stack:
+            stack.enter_context(run_lock(folder / "lock"))
+            at_once = parallel or (self._room() if address is None or self.runtime == "ray" else len(self.planned()))
+            runner = StudyRunner(self, folder, bots, at_once, say, trust=trust, address=address)
             content = msgspec.json.encode(seal({**document, "runs": runner.described()}))
-            atomic_write(folder / "study.json", msgspec.json.format(content, indent=2) + b"\n")
+            content = msgspec.json.format(content, indent=2) + b"\n"
+            atomic_write(folder / "study.json", content)
+            if address is not None and self.runtime != "ray":
+                runner.launch = self._on_nodes(address, folder / "study.json", content, stack)
             runner.run()
         return StudyResults(folder)
 
@@ -212,6 +225,36 @@ class Study:
     def results(folder: str | PathLike[str]) -> StudyResults:
         """The results of a study so far. Executes nothing that its runs name."""
         return StudyResults(folder)
+
+    def _on_nodes(self, address: str, shared: Path, content: bytes, stack: ExitStack) -> Launch:
+        """Runs commands on the nodes of a cluster, until the stack is left."""
+        from ludus.runtime.ray.connection import join  # Ray is imported once its environment is set
+
+        actors = self.settings.get("actors")
+        if self.runtime == "local" and actors is None:
+            raise ConfigError(
+                "how many cores does a run take on a node? settings: {actors: N} says it, for runtime local"
+            )
+        stack.callback(join(address, None))
+        from ludus.runtime.ray.commands import CommandOrder, NodeCommand, Room
+        from ludus.runtime.ray.user_code import ludus_digest
+
+        room = Room(cpus=int(actors) + 1 if self.runtime == "local" else 1, gpus=int(self.runtime == "device"))
+        room.require_node()
+
+        def launch(words: list[str], log: Path, output: Path | None, after: Command | None) -> Command:
+            order = CommandOrder(
+                words=words,
+                folder=os.getcwd(),
+                log=str(log.absolute()),
+                output=None if output is None else str(output.absolute()),
+                shared=str(shared.absolute()),
+                content=content,
+                digest=ludus_digest(),
+            )
+            return NodeCommand(order, room, after=after if isinstance(after, NodeCommand) else None)
+
+        return launch
 
     def _drawn(self, number: int) -> dict[str, Any]:
         rng = np.random.default_rng([self.seed, number])
@@ -235,13 +278,41 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]  # those in which it differs from others
 
 
+class Command(Protocol):
+    """A command of `ludus` that has been started, here or on a node of a cluster."""
+
+    @property
+    def exit_code(self) -> int | None: ...
+    def send_signal(self, number: int) -> None: ...
+    def wait_end(self, most_s: float) -> int | None: ...
+    def kill(self) -> None: ...
+
+
+Launch = Callable[[list[str], Path, Path | None, Command | None], Command]
+"""Starts a command: its words, its log, the file of its standard output (None: the log), and the command before it,
+which has ended."""
+
+
+def _launch_here(words: list[str], log: Path, output: Path | None, after: Command | None) -> Command:
+    if after is not None:
+        after.kill()  # all that it has started
+    with log.open("ab", buffering=0) as messages, (output or log).open("ab") as printed:
+        return ChildProcess(
+            [sys.executable, "-m", "ludus.cli.main", *words],
+            stdout=printed,
+            stderr=messages,
+            environment={"OMP_NUM_THREADS": "1", **os.environ},
+            with_parent=True,
+        )
+
+
 @dataclass
 class _Job:
     """A run that is under way."""
 
     run: PlannedRun
     stage: Literal["train", "measure"] = "train"
-    process: ChildProcess | None = None
+    process: Command | None = None
     began: float = 0.0
 
 
@@ -257,10 +328,14 @@ class StudyRunner:
         say: Callable[[str], None],
         *,
         trust: bool,
+        address: str | None = None,
     ) -> None:
+        """`address`: of the cluster on which runs of the Ray runtime have their workers."""
         self._study, self._folder, self._opponents, self._say = study, folder, opponents, say
         self._parallel = parallel
         self._trust = ("--trust",) if trust else ()
+        self._address = () if address is None or study.runtime != "ray" else ("--address", address)
+        self.launch: Launch = _launch_here
         self._done = 0
 
     def described(self) -> list[dict[str, Any]]:
@@ -294,7 +369,7 @@ class StudyRunner:
         """End all processes; with SIGTERM they save first."""
         processes = [job.process for job in running if job.process is not None and job.process.exit_code is None]
         for process in processes:
-            os.kill(process.pid, number)
+            process.send_signal(number)
         for process in processes:
             process.wait_end(SAVE_WITHIN_S)
             process.kill()
@@ -303,21 +378,18 @@ class StudyRunner:
         run_folder = self._folder / "runs" / job.run.name
         if job.stage == "train":
             self._remove_inexact(job.run, run_folder)
-            command = self._training(job.run, run_folder)
+            command = [*self._training(job.run, run_folder), *self._address]
         else:
             command = self._measuring(run_folder)
-        with self._log(job.run).open("ab", buffering=0) as log, self._output(job.run).open("wb") as output:
-            try:
-                log.write(f"$ ludus {' '.join(command)}\n".encode())
-            except OSError as error:
-                raise OSError(error.errno, f"cannot write: {error.strerror}", str(self._log(job.run))) from error
-            job.process = ChildProcess(
-                [sys.executable, "-m", "ludus.cli.main", *command, *self._trust],
-                stdout=log if job.stage == "train" else output,
-                stderr=log,
-                environment={"OMP_NUM_THREADS": "1", **os.environ},
-                with_parent=True,
-            )
+        log, output = self._log(job.run), self._output(job.run)
+        try:
+            with log.open("ab", buffering=0) as messages:
+                messages.write(f"$ ludus {' '.join(command)}\n".encode())
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write: {error.strerror}", str(log)) from error
+        output.unlink(missing_ok=True)
+        to = None if job.stage == "train" else output
+        job.process = self.launch([*command, *self._trust], log, to, job.process)
         job.began = job.began or time.monotonic()
 
     def _training(self, run: PlannedRun, folder: Path) -> list[str]:
@@ -354,7 +426,6 @@ class StudyRunner:
         code = job.process.exit_code
         if code is None:
             return False
-        job.process.kill()  # all that it has started
         if code == 0 and job.stage == "train":
             job.stage = "measure"
             self._start(job)
@@ -362,6 +433,7 @@ class StudyRunner:
         if code == OUT_OF_TIME:
             self._start(job)
             return False
+        job.process.kill()  # all that it has started
         self._done += 1
         result = self._measured(job) if code == 0 else {"failed": self._failure(job, code)}
         document = {**result, "measured_by": self._stamp(job.run)}
