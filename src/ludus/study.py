@@ -262,7 +262,10 @@ class Study:
         from ludus.runtime.ray.connection import join  # Ray is imported once its environment is set
 
         actors = self.settings.get("actors")
-        if self.runtime == "local" and actors is None:
+        cores = 1
+        if self.runtime == "local" and actors is not None:
+            cores = int(actors) + 1
+        elif self.runtime == "local":
             raise ConfigError(
                 "how many cores does a run take on a node? settings: {actors: N} says it, for runtime local"
             )
@@ -270,7 +273,7 @@ class Study:
         from ludus.runtime.ray.commands import CommandOrder, NodeCommand, Room
         from ludus.runtime.ray.user_code import ludus_digest
 
-        room = Room(cpus=int(actors) + 1 if self.runtime == "local" else 1, gpus=int(self.runtime == "device"))
+        room = Room(cpus=cores, gpus=int(self.runtime == "device"))
         room.require_node()
 
         def launch(words: list[str], log: Path, output: Path | None, after: Command | None) -> Command:

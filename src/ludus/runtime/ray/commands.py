@@ -105,7 +105,7 @@ class NodeCommand:
         self._log = Path(order.log)
         self._has_started = False
         self._ended: int | None = None
-        self._actor = room.new_actor() if after is None else after._actor
+        self._actor: Any = room.new_actor() if after is None else after._actor
         self._answer = self._actor.start.remote(order)
 
     @property
