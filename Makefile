@@ -52,7 +52,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 # OpenCV only for a test that compares pictures with it.
 $(VENV)/.installed-more: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,ray,browser,wandb,pgx,export]' opencv-python-headless
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,ray,browser,wandb,pgx,export,optuna]' opencv-python-headless
 	touch $@
 
 $(VENV)/.installed-games: $(VENV)/.installed-more

@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": PARTS | {"experiment", "runtime", "export"},
     "run": PARTS | {"experiment", "runtime", "evaluation", "agent"},
     "training": PARTS | {"experiment", "lookup", "runtime", "replays", "evaluation", "run"},
-    "study": PARTS | {"lookup"},
+    "study": PARTS | {"lookup", "runtime"},
     "cli": PARTS
     | {
         "experiment",
@@ -85,6 +85,7 @@ FENCED: dict[str, tuple[str, ...]] = {
     "click": ("cli/",),
     "onnx": ("models/onnx_graph.py",),
     "onnxruntime": ("games/exported.py",),
+    "optuna": ("league/population.py",),
     "gymnasium": ("games/adapters/gymnasium",),
     "pettingzoo": ("games/adapters/pettingzoo",),
     "ale_py": ("games/adapters/atari", "games/adapters/pettingzoo"),
@@ -105,9 +106,9 @@ DATA_LIBRARIES = {"numpy", "msgspec"}
 NOT_PURE = {"time", "datetime", "os", "pathlib", "socket", "random", "subprocess", "threading", "multiprocessing"}
 """What a fold over the ledger must not look at: clock, disk, network, chance of its own."""
 
-LAZY = {"agent.py", "lookup.py", "run.py", "runtime/start.py", "evaluation/play/replays.py"}
-"""Files outside `cli/` that may import ours inside a function: they choose by name what to load, or load PyTorch only
-when it is needed."""
+LAZY = {"agent.py", "lookup.py", "run.py", "study.py", "runtime/start.py", "evaluation/play/replays.py"}
+"""Files outside `cli/` that may import ours inside a function: they choose by name what to load, or load PyTorch or Ray
+only when it is needed."""
 
 VAGUE_NAMES = {"utils", "util", "common", "misc", "base", "core", "types", "manager", "helpers", "legacy"}
 

@@ -21,7 +21,7 @@ from scipy.stats import trim_mean
 
 import ludus as front
 from ludus.config import ConfigError
-from ludus.league.population import LogUniform
+from ludus.league.population import LogUniform, OneOf
 from ludus.observe.study_results import StudyResults, aggregate, interquartile_mean, mean_curve
 from ludus.store.files import seal
 from ludus.store.run_folder import RunFolderError
@@ -83,11 +83,41 @@ def test_random_settings_are_drawn_from_the_seed_of_the_study() -> None:
     assert other[0].settings["learner.learning_rate"] != rates[0]
 
 
+RATES = (LogUniform(path="learner.learning_rate", low=1e-4, high=1e-2), OneOf(path="model.hidden", options=(8, 16)))
+
+
+def test_an_optimiser_draws_from_what_it_has_seen() -> None:
+    pytest.importorskip("optuna", reason="pip install -e '.[optuna]' adds optuna")
+    tried = study(seeds=2, search=RATES, draws=17, optimiser="tpe", draws_at_once=3)
+    first = tried.planned()
+    assert len(first) == 2 * 10
+    assert first == study(seeds=2, search=RATES, draws=10).planned()  # which begins as chance does
+
+    def settings(results: list[float | None]) -> list[dict[str, Any]]:
+        return [run.settings for run in tried.planned(results) if run.seed == 0]
+
+    def rate(one: dict[str, Any]) -> float:
+        return float(np.log(one["learner.learning_rate"]))
+
+    high = [-rate(one) for one in settings([])]  # lower is better: a high rate
+    assert settings(high)[:10] == settings([])
+    assert len(settings(high)) == 13
+    assert settings(high) == settings(high)
+    further = settings([*high, None, *high[:2]])  # one that failed
+    assert further[:13] == settings(high)
+    assert len(further) == 16
+    low = settings([-value for value in high])
+    assert np.mean([rate(one) for one in further[10:]]) > np.mean([rate(one) for one in low[10:]]) + 1.0
+    assert len(settings([0.5] * 16)) <= 17
+
+
 def test_what_does_not_fit_is_refused_before_anything_trains(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="named more than once"):
         study(settings={"budget": 1}, grid={"budget": (1, 2)})
     with pytest.raises(ValueError, match="search and draws go together"):
         study(draws=3)
+    with pytest.raises(ValueError, match="chooses from search alone"):
+        study(optimiser="tpe", grid={"learner.learning_rate": (1e-3,)})
     with pytest.raises(ConfigError, match=r"did you mean 'learner.learning_rate'"):
         study(grid={"learner.learning_rat": (1e-3,)}).run(tmp_path / "study")
     with pytest.raises(ConfigError, match="tree of connect_four cannot be walked"):
@@ -125,6 +155,34 @@ def test_a_run_is_measured_against_fixed_opponents(tmp_path: Path, objective: st
     assert low < one.values[0] < high
     result = json.loads((tmp_path / "study/results/as_it_is-seed0.json").read_text())
     assert [*result["values"]] == (["rating"] if objective == "rating" else ["random", "rock"])
+
+
+@pytest.mark.slow
+def test_the_objective_may_be_what_a_trained_opponent_wins(tmp_path: Path) -> None:
+    tried = study(
+        experiment="rps", seeds=2, settings=QUICK, objective="exploiter_score", exploiter_budget=3_000, episodes=200
+    )
+    measured = tried.run(tmp_path / "study", quiet=True)
+    assert measured.is_complete, str(measured)
+    assert tried.lower_is_better
+    assert all(-1.0 <= value <= 1.0 for value in measured.settings[0].values.values())
+    assert [*json.loads((tmp_path / "study/results/as_it_is-seed0.json").read_text())["values"]] == ["exploiter"]
+    (tmp_path / "study/results/as_it_is-seed0.json").unlink()  # measured again, it is the same
+    assert tried.run(tmp_path / "study", quiet=True).to_dict() == measured.to_dict()
+    assert not [*(tmp_path / "study/runs").glob("*/exploits/*/run.json")]
+
+
+@pytest.mark.slow
+def test_an_optimised_study_goes_on_with_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("optuna", reason="pip install -e '.[optuna]' adds optuna")
+    monkeypatch.setattr("ludus.study.FIRST_DRAWS", 2)
+    tried = study(seeds=1, settings={**QUICK, "budget": 500}, search=RATES, draws=4, optimiser="tpe", draws_at_once=1)
+    whole = tried.run(tmp_path / "study", quiet=True)
+    assert whole.is_complete
+    assert len(whole.settings) == len(whole.runs) == 4
+    newest = max((tmp_path / "study/results").glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
+    newest.unlink()  # as if it had been killed there
+    assert tried.run(tmp_path / "study", quiet=True).to_dict() == whole.to_dict()
 
 
 @pytest.mark.slow

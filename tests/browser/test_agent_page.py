@@ -14,18 +14,19 @@ import pytest
 from test_play_page import small, trained
 
 import ludus
-from ludus.data.game_tree import OVER
+from ludus.data.game_tree import CHANCE, OVER
 from ludus.data.specs import ActionSpec, Choice, ObservationSpec, Planes, SeatKind, Vector
 from ludus.experiment import Experiment
 from ludus.export.page import SHARED, STATIC, export_page, page_network
 from ludus.export.player import ExportFailed
 from ludus.games.builtin.kuhn import KuhnState
+from ludus.games.builtin.leduc import LeducState
 from ludus.games.game import GameSource, allocate_actions
 from ludus.models.alphastar import AlphaStar
 from ludus.models.network_policy import ActorCritic, NetworkPolicy
 from ludus.models.operators import ACTIVATIONS
 from ludus.observe.report import one_file_page
-from ludus.recipes import connect_four, kuhn
+from ludus.recipes import connect_four, kuhn, leduc
 from ludus.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -181,6 +182,64 @@ def test_every_state_of_kuhn(open_page: OpenPage, tmp_path: Path) -> None:
         if page.locator("#status").inner_text() == "your move":
             page.locator("#options button").nth(0).click()
     expect(page.locator("#status")).to_have_text(re.compile("you win|you lose"))
+
+
+LEDUC_SCRIPT = """
+(histories) => histories.map(([cards, moves]) => {
+  const game = ludus.newGame();
+  game.deal(cards);
+  moves.forEach((move) => game.play(move));
+  const shown = { over: game.over, winner: game.winner, view: game.view(0), legal: game.legal() };
+  if (game.over) return shown;
+  const seen = game.observation(game.seat);
+  const probabilities = ludus.agents[0].networks[game.seat].probabilities(seen, shown.legal);
+  return { ...shown, seat: game.seat, seen, probabilities };
+})
+"""
+LEDUC_DEALS = [(0, 2, 4), (0, 2, 1), (2, 0, 1), (5, 4, 0), (4, 1, 5), (3, 4, 2)]
+"""Won by the higher card and by a pair, in both seats, and a draw."""
+
+
+def test_every_state_of_leduc(open_page: OpenPage, tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", small(leduc.experiment()))
+    page = open_page(export_page(folder, ["main"], tmp_path / "page.html").as_uri())
+    (policy,) = ludus.load_agent(folder.path, "main")._decider._policies  # type: ignore[attr-defined]
+    winners = set()
+    for deal in LEDUC_DEALS:
+        states = [LeducState(deal[:2])]
+        for state in states:  # which grows
+            if state.seat() == CHANCE:
+                states.append(state.child(deal[2]))
+            elif state.seat() != OVER:
+                states += [state.child(action) for action in state.legal_actions()]
+        states = [state for state in states if state.seat() != CHANCE]
+        answers = page.evaluate(LEDUC_SCRIPT, [[list(deal), [*state.rounds[0], *state.rounds[1]]] for state in states])
+        for state, found in zip(states, answers, strict=True):
+            assert [hand["stake"] for hand in found["view"]["hands"]] == state.stakes()
+            card = "JQK"[deal[2] // 2] + "♠♥"[deal[2] % 2]
+            assert found["view"]["public"] == (card if len(state.cards) == 3 else "")
+            assert found["over"] == (state.seat() == OVER)
+            if found["over"]:
+                returns = [*state.returns()]
+                assert found["winner"] == (None if returns == [0.0, 0.0] else int(np.argmax(returns)))
+                winners.add(found["winner"])
+                continue
+            assert found["view"]["hands"][1]["card"] is None
+            assert (found["seat"], np.flatnonzero(found["legal"]).tolist()) == (
+                state.seat(),
+                sorted(state.legal_actions()),
+            )
+            seen = state.observation()
+            assert found["seen"] == {"information": seen["information"].tolist()}
+            rows, uniform = {"information": seen["information"][None]}, np.array([[0.5]], np.float32)
+            acted = policy.act(rows, {"move": np.array([found["legal"]])}, {}, uniform, want_value=False)
+            share = found["probabilities"][acted.action["move"][0]]
+            assert np.log(share) == pytest.approx(acted.log_prob[0, 0], abs=1e-5)
+    assert winners == {None, 0, 1}
+    for _ in range(8):
+        if page.locator("#status").inner_text() == "your move":
+            page.get_by_role("button", name=re.compile("check|call")).click()
+    expect(page.locator("#status")).to_have_text(re.compile("you win|you lose|a draw"))
 
 
 def test_levels_are_chosen_on_the_page(open_page: OpenPage, tmp_path: Path) -> None:

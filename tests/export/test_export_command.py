@@ -197,6 +197,30 @@ def test_files_are_players_of_eval_and_play(ludus: Ludus, trained: Path, run: Pa
     assert "there is no file 'nowhere.onnx'" in shown.err
 
 
+def test_files_enter_a_tournament_that_goes_on(
+    ludus: Ludus, trained: Path, run: Path, agent_file: Path, tmp_path: Path
+) -> None:
+    command = ("tournament", f"{run}#main", "bot:random", "-n", "32", "--tables", "16", "--json", "--into", "all.jsonl")
+
+    def played(*players: str) -> tuple[list[str], int]:
+        shown = ludus(*command, *players)
+        assert shown.code == 0, shown.err
+        names = [one["name"] for one in json.loads(shown.out)["players"]]
+        return names, len((tmp_path / "all.jsonl").read_text().splitlines())
+
+    assert played()[1] == 1
+    file = tmp_path / "agent.onnx"
+    shutil.copy(agent_file, file)
+    assert played("agent.onnx") == (["run#main", "random", "agent"], 3)  # the first pair does not play again
+    shutil.copy(file, tmp_path / "copy.onnx")
+    assert played("old=copy.onnx") == (["run#main", "random", "old"], 3)  # the same player
+    front_door.load_agent(trained, "main.1").export(file)
+    assert played("agent.onnx") == (["run#main", "random", "agent"], 5)  # another one under the same name
+    assert played("old=copy.onnx", "agent.onnx")[1] == 6
+    shown = ludus(*command, "one=copy.onnx", f"two={agent_file}")
+    assert (shown.code, "are the same player" in shown.err) == (2, True)
+
+
 def test_a_file_of_another_game_is_refused(ludus: Ludus, run: Path, siege: Path, tmp_path: Path) -> None:
     front_door.load_agent(siege, "main").export(tmp_path / "agent.onnx")
     shown = ludus("eval", str(run), "agent-attacker.onnx", "random", "-n", "8")

@@ -195,6 +195,7 @@ EXTRAS = {
     "web": ("starlette", "pages in a browser"),
     "server": ("grpcio", "game servers for actors elsewhere"),
     "export": ("onnx", "agents as ONNX files"),
+    "optuna": ("optuna", "studies whose settings an optimiser chooses"),
     "redis": ("redis", "models kept in Redis"),
     "ray": ("ray", "several machines"),
     "tensorboard": ("tensorboardX", "metrics for TensorBoard"),

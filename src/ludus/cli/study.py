@@ -39,10 +39,13 @@ def study_command() -> None:
 @click.argument("file", metavar="FILE.yaml|FILE.py:NAME")
 @click.option("--into", type=FOLDER, help="Folder of the study; default: studies/NAME OF THE FILE.")
 @click.option("--parallel", type=COUNT, show_default="as the cores allow", help="Runs at the same time.")
+@click.option("--address", help="Train on the nodes of a Ray cluster, HOST:PORT or auto; default: on this machine.")
 @click.option("--quiet", is_flag=True, help="Show nothing until the end.")
 @json_option("The results as one JSON object.")
 @click.option("--trust", is_flag=True, help="Import code that lies inside of the folder.")
-def run_command(file: str, into: Path | None, parallel: int | None, quiet: bool, as_json: bool, trust: bool) -> int:
+def run_command(
+    file: str, into: Path | None, parallel: int | None, address: str | None, quiet: bool, as_json: bool, trust: bool
+) -> int:
     """Train every setting with every seed, side by side, measure each run, and show means with intervals. FILE.yaml
     has the fields of `ludus.Study`; FILE.py:NAME is a Study, or a function that returns one.
 
@@ -51,7 +54,7 @@ def run_command(file: str, into: Path | None, parallel: int | None, quiet: bool,
     """
     study = _load(file)
     folder = into or Path("studies") / Path(file.rpartition(":")[0] or file).stem
-    results = study.run(folder, parallel=parallel, quiet=quiet or as_json, trust=trust)
+    results = study.run(folder, parallel=parallel, address=address, quiet=quiet or as_json, trust=trust)
     _show(results, as_json)
     return FAILED if results.failures else 0
 

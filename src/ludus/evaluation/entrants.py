@@ -4,6 +4,7 @@ becomes a player:
 RUN                 the best snapshot of the first learning player of a run
 RUN#PLAYER          a player of a run, named as in `ludus eval`: main, main.3, main@best, main:0:12
 bot:NAME            a bot of the game
+FILE.onnx           an exported agent
 FILE.py:CLASS       a bot of your own, also "program:COMMAND"
 
 NAME= in front gives a player another name. Runs are only read."""
@@ -24,6 +25,7 @@ from ludus.data.checks import unknown
 from ludus.evaluation.exploitability import Member
 from ludus.experiment import Experiment
 from ludus.games.catalog import resolve
+from ludus.games.exported import SUFFIX
 from ludus.games.game import GameSource
 from ludus.games.outside_bots import fixed_addresses, named_address, with_bots
 from ludus.league.league import League
@@ -48,7 +50,7 @@ class Entrant:
     weights: Variant | None
     """None for a bot."""
     digest: str
-    """Of what plays: the weights, or the address of the bot."""
+    """Of what plays: the weights, the file of an exported agent or of a bot of the user's own, or the bot's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +58,13 @@ class Field:
     """Players of one game that can sit at the same tables."""
 
     game: GameSource
+    game_digest: str
+    """Of the game without the bots of the user's own that play: others may join later."""
     entrants: tuple[Entrant, ...]
 
     @property
     def players(self) -> FixedPlayers:
         return FixedPlayers({one.name: one.seated for one in self.entrants})
-
-    @property
-    def game_digest(self) -> str:
-        return _digest(msgspec.json.encode(encode(self.game), order="sorted").decode())
 
 
 def split_address(text: str) -> tuple[str, str | None]:
@@ -133,7 +133,8 @@ def load_field(
                 runs[path] = RunPlayers(RunFolder.open(path))
                 require_same_tables(next(iter(runs.values())), runs[path])
                 services.enter_context(services_at_hand(runs[path].experiment, runs[path].folder))
-        played = _game(next(iter(runs.values()), None), game, outside)
+        alone = _game(next(iter(runs.values()), None), game, {})
+        played = _game(next(iter(runs.values()), None), game, outside) if outside else alone
         bots = played.bots()
         entrants = []
         used: Variant | None
@@ -145,7 +146,7 @@ def load_field(
                 if key not in bots:
                     raise ConfigError(f"{address}: {unknown(f'bot of {played.spec.name}', key, bots)}")
                 seated, used, shown = SeatedPlayer(bot=bots[key]), None, name or key
-                digest = _digest(outside.get(key, f"{BOT}{key}"))
+                digest = _digest(f"{BOT}{key}") if own is None else _outside_digest(own[1])
             else:
                 run = runs[_run_of(address)]
                 player = split_address(address)[1] or run.usual
@@ -153,7 +154,8 @@ def load_field(
                 digest = Member(name=player, seated=seated, weights=used).digest or _digest(f"{BOT}{player}")
                 shown = name or f"{run.folder.path.name}#{player}"
             entrants.append(Entrant(name=shown, address=address, seated=seated, weights=used, digest=digest))
-        yield Field(game=played, entrants=tuple(_told_apart(entrants)))
+        game_digest = _digest(msgspec.json.encode(encode(alone), order="sorted").decode())
+        yield Field(game=played, game_digest=game_digest, entrants=tuple(_told_apart(entrants)))
 
 
 def _game(run: RunPlayers | None, game: str | None, outside: Mapping[str, str]) -> GameSource:
@@ -178,7 +180,8 @@ def _run_of(address: str) -> Path:
     run = Path(split_address(address)[0])
     if not (run / "run.json").is_file():
         raise ConfigError(
-            f"{address!r} is no player: there is no run folder {run}. Write RUN, RUN#PLAYER, bot:NAME or FILE.py:CLASS"
+            f"{address!r} is no player: there is no run folder {run}. Write RUN, RUN#PLAYER, FILE.onnx, "
+            "bot:NAME or FILE.py:CLASS"
         )
     return run
 
@@ -205,6 +208,15 @@ def _told_apart(entrants: list[Entrant]) -> Iterator[Entrant]:
         same = first.setdefault(one.digest, one)
         if same is not one:
             raise ConfigError(f"{same.address} and {one.address} are the same player; name it once")
+
+
+def _outside_digest(address: str) -> str:
+    """Of the file that plays, so that another one in its place is another player."""
+    if address.endswith(SUFFIX):
+        return hashlib.sha256(Path(address).read_bytes()).hexdigest()
+    file = Path(address.rpartition(":")[0])
+    content = file.read_bytes() if file.suffix == ".py" and file.is_file() else b""
+    return hashlib.sha256(address.encode() + content).hexdigest()
 
 
 def _digest(text: str) -> str:

@@ -20,6 +20,7 @@ from ludus.experiment import Experiment
 from ludus.export.player import ExportFailed, LoadedPlayer, PlayerFacts, load_player, player_facts
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.builtin.leduc import Leduc
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.exported import SUFFIX as ONNX
 from ludus.games.recording import innermost
@@ -42,6 +43,7 @@ RULES: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     ConnectFour: lambda game: {"game": "connect_four", "threats": game.threats, "all_threats": game.all_threats},
     TicTacToe: lambda game: {"game": "tic_tac_toe"},
     Kuhn: lambda game: {"game": "kuhn"},
+    Leduc: lambda game: {"game": "leduc"},
 }
 """Games for two seats whose rules `game_rules.js` has -> what it needs to know."""
 

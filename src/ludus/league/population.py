@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
@@ -114,6 +115,49 @@ class OneOf(SearchSpace):
 
     def examples(self) -> tuple[Plain, ...]:
         return self.options
+
+
+def suggest(
+    search: Sequence[SearchSpace],
+    tried: Sequence[tuple[Settings, float | None]],
+    number: int,
+    *,
+    lower_is_better: bool,
+    seed: int,
+) -> list[Settings]:
+    """The next settings to try, chosen by Optuna's tree-structured Parzen estimator from the values that earlier ones
+    reached; None: they failed. The same arguments give the same settings. Needs `optuna`."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    spaces = {space.path: _distribution(space) for space in search}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=1, constant_liar=True)
+    study = optuna.create_study(direction="minimize" if lower_is_better else "maximize", sampler=sampler)
+    for settings, value in tried:
+        trial = optuna.trial.create_trial(
+            params={space.path: _within(space, settings[space.path]) for space in search},
+            distributions=spaces,
+            value=value,
+            state=optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE,
+        )
+        study.add_trial(trial)
+    return [dict(study.ask(spaces).params) for _ in range(number)]
+
+
+def _distribution(space: SearchSpace) -> Any:
+    """A space as Optuna has it."""
+    import optuna
+
+    if isinstance(space, Uniform):
+        return optuna.distributions.FloatDistribution(space.low, space.high, log=isinstance(space, LogUniform))
+    return optuna.distributions.CategoricalDistribution(space.examples())
+
+
+def _within(space: SearchSpace, value: Any) -> Any:
+    """A value that was rounded, within the ends of its space."""
+    return min(max(value, space.low), space.high) if isinstance(space, Uniform) else value
 
 
 Fitness = Literal["rating", "win_rate", "score", "evaluation"]

@@ -87,6 +87,10 @@ class ChildProcess:
             self._process.wait(most_s)
         return self.exit_code
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the program, unless it has ended."""
+        self._process.send_signal(number)
+
     def end(self, within_s: float) -> int | None:
         """Ask it to end with SIGTERM, and kill it if it takes longer than `within_s`. Returns its exit code."""
         self._process.terminate()

@@ -220,4 +220,102 @@ export class Kuhn {
   }
 }
 
-export const GAMES = { connect_four: ConnectFour, tic_tac_toe: TicTacToe, kuhn: Kuhn };
+const [FOLD, CALL, RAISE] = [0, 1, 2];
+const MOST_RAISES = 2; // a round
+const MOST_MOVES = 4;
+
+// Leduc poker: one card of six for each, bets, a card for both, and bets again.
+export class Leduc {
+  hides = true;
+
+  constructor() {
+    this.reset();
+  }
+
+  reset() {
+    const cards = [0, 1, 2, 3, 4, 5];
+    this.deal(Array.from({ length: 3 }, () => cards.splice(Math.floor(cards.length * Math.random()), 1)[0]));
+  }
+
+  // The cards of both seats, and the one that is turned up for the second round.
+  deal(cards) {
+    this.cards = cards;
+    this.rounds = [[]];
+  }
+
+  get moves() {
+    return this.rounds.at(-1);
+  }
+
+  get seat() {
+    return this.moves.length % 2;
+  }
+
+  get isClosed() {
+    return this.moves.length > 1 && this.moves.at(-1) === CALL;
+  }
+
+  get over() {
+    return this.moves.at(-1) === FOLD || (this.rounds.length === 2 && this.isClosed);
+  }
+
+  get stakes() {
+    const stakes = [1, 1];
+    this.rounds.forEach((moves, round) => moves.forEach((move, turn) => {
+      if (move !== FOLD) stakes[turn % 2] = Math.max(...stakes) + (move === RAISE ? [2, 4][round] : 0);
+    }));
+    return stakes;
+  }
+
+  // A pair with the card on the table wins, else the higher card. Null while it goes on, and after a draw.
+  get winner() {
+    if (!this.over) return null;
+    if (this.moves.at(-1) === FOLD) return this.seat;
+    const [first, second, table] = this.cards.map((card) => Math.floor(card / 2));
+    if (first === second) return null;
+    return first === table || (second !== table && first > second) ? 0 : 1;
+  }
+
+  legal() {
+    const raises = this.moves.filter((move) => move === RAISE).length;
+    return [this.moves.at(-1) === RAISE, true, raises < MOST_RAISES].map((may) => may && !this.over);
+  }
+
+  play(option) {
+    if (!this.legal()[option]) throw new Error(`move ${option} is not legal`);
+    this.moves.push(option);
+    if (this.isClosed && this.rounds.length === 1) this.rounds.push([]);
+  }
+
+  observation(seat) {
+    const information = new Array(30).fill(0);
+    information[seat] = 1;
+    information[2 + this.cards[seat]] = 1;
+    if (this.rounds.length === 2) information[8 + this.cards[2]] = 1;
+    this.rounds.forEach((moves, round) => moves.forEach((move, turn) => {
+      if (move !== FOLD) information[14 + 2 * (round * MOST_MOVES + turn) + move - CALL] = 1;
+    }));
+    return { information };
+  }
+
+  optionName(option, before = this.moves) {
+    return ["fold", before.at(-1) === RAISE ? "call" : "check", "raise"][option];
+  }
+
+  // What one seat may know; after the end everything is shown.
+  view(seat) {
+    const name = (card) => "JQK"[Math.floor(card / 2)] + "♠♥"[card % 2];
+    return {
+      kind: "cards",
+      hands: this.stakes.map((stake, owner) => ({
+        card: owner === seat || this.over ? name(this.cards[owner]) : null,
+        stake,
+      })),
+      public: this.rounds.length === 2 ? name(this.cards[2]) : "",
+      moves: this.rounds.flatMap((moves, round) => moves.map((move, turn) =>
+        ({ seat: turn % 2, round, name: this.optionName(move, moves.slice(0, turn)) }))),
+    };
+  }
+}
+
+export const GAMES = { connect_four: ConnectFour, tic_tac_toe: TicTacToe, kuhn: Kuhn, leduc: Leduc };

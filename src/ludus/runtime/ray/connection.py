@@ -12,8 +12,10 @@ import math
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -94,7 +96,11 @@ def join(
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault(START_WAIT, START_SECONDS)
     os.environ[NO_OTHER_CLUSTER] = "0"
-    return _start(num_actors, services, learners) if address is None else _connect(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    leave = _start(num_actors, services, learners) if address is None else _connect(address)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray has put one of its own there, which exits at once
+    return leave
 
 
 def _start(num_actors: int | None, services: Mapping[str, UserService], learners: int) -> Callable[[], None]:
