@@ -16,7 +16,7 @@ export function create(element, { source, fail }) {
   const rates = new CurveChart({ label: "Games won against scripted players; a draw is half", unit: "share", range: [0, 1], height: 240 });
   const exploitability = new CurveChart({ label: "Exploitability (NashConv); 0 cannot be beaten", unit: "NashConv", height: 240 });
   const exploited = new CurveChart({ label: "Games that a trained exploiter wins; a lower bound", unit: "share", range: [0, 1], height: 240 });
-  const charts = [ratings, rates, exploitability, exploited];
+  const charts = [exploitability, ratings, rates, exploited]; // what is exact comes first
   const verdictPanel = panel("Strength", verdict, yardsticks);
   const curvesPanel = panel("Over training", make("div", { class: "charts strength" }, ...charts.map((one) => one.element)));
   const tiles = make("dl", { class: "tiles" });
