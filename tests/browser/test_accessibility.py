@@ -1,5 +1,5 @@
-"""Every page by the rules of axe-core, wide and narrow, dark and light: of a finished run, one that begins, one that lost
-players, and an empty folder."""
+"""Every page by the rules of axe-core, wide and narrow, dark and light: of a finished run, one that begins, one that
+lost players, and an empty folder."""
 
 from __future__ import annotations
 
