@@ -67,3 +67,18 @@ def keep_picture() -> Callable[[Page, str], None]:
             page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
     return keep
+
+
+@pytest.fixture
+def require_accessible() -> Callable[[Page, str], None]:
+    """Fails the test if axe-core finds anything wrong on a page, by all of its rules."""
+    axe = pytest.importorskip("axe_playwright_python", reason="pip install -e '.[browser]' adds axe-core")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+    def look(page: Page, what: str) -> None:
+        page.evaluate(script)
+        found = page.evaluate("axe.run()")
+        assert len(found["passes"]) > 10, f"{what}: axe has hardly found anything to look at"
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == [], what
+
+    return look

@@ -165,6 +165,27 @@ def test_a_whole_game_of_connect_four(open_page: OpenPage, keep_picture: Keep, t
     assert isinstance(human_matches(folder)[1][1], MatchVoid)
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+def test_the_page_is_accessible(
+    open_page: OpenPage, tmp_path: Path, require_accessible: Callable[[Page, str], None], width: int, scheme: str
+) -> None:
+    folder = trained(tmp_path / "run", small(connect_four.experiment()))
+    with playing(folder, "main", "--seat", "0") as url:
+        page = open_page(url, width=width, scheme=scheme)
+        expect(page.locator("#status")).to_have_text("Your turn")
+        require_accessible(page, "at the start")
+        drops = page.locator("button.game-drop:enabled")
+        while page.locator("#status").inner_text() == "Your turn":
+            stones = page.locator(".game-stone").count()
+            drops.first.click()
+            expect(page.locator(".game-stone")).not_to_have_count(stones)
+            expect(page.locator("button.game-drop:enabled, #status.over").first).to_be_visible()
+        expect(page.locator("#analysis circle").first).to_be_visible()
+        require_accessible(page, "at the end")
+        page.get_by_role("button", name="Step through the game").click()
+        require_accessible(page, "in the replay")
+
+
 def test_a_round_of_kuhn_hides_the_card_until_the_end(open_page: OpenPage, keep_picture: Keep, tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", small(kuhn.experiment()))
     with playing(folder, "main", "--seat", "0") as url:

@@ -20,13 +20,14 @@ import numpy as np
 import pytest
 from planted_runs import BOTTLENECK, WORKERS, plant, status_of, write_metrics
 
-from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, PlayerAdded
+from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, PlayerAbsent, PlayerAdded
+from ludus.league.ratings import WIDE_ELO
 from ludus.observe import view as view_module
 from ludus.observe.documents import MetricsTable, Series, thinned
 from ludus.observe.league_fold import Counts
 from ludus.observe.league_page import MatchFilter
 from ludus.observe.overview import concerns_of_matches, concerns_of_metrics
-from ludus.observe.strength import WIDE_ELO, RatedLine, Strength, YardstickLine, verdict_of
+from ludus.observe.strength import RatedLine, Strength, YardstickLine, verdict_of
 from ludus.observe.view import RunView, ViewError
 from ludus.store.run_control import write_status
 from ludus.store.run_folder import RunFolder
@@ -136,9 +137,16 @@ def strength(
             "No change that can be told from noise over the last 1M decisions (+5 ± 14 Elo).",
         ),
         (
-            strength(("random", 0.9), exploitability=[Series(name="main", x=[1, 2], y=[0.5, 0.34])]),
-            "main.9 beats random in 90% (86% to 94%) of games. "
-            "Its NashConv is 0.34: what best responses gain, summed over the seats.",
+            strength(
+                ("equilibrium", 0.55),
+                ("random", 0.45),
+                scores=(-0.02, 0.3),
+                y=(0, 50, 100, 150, 190, 140),
+                exploitability=[Series(name="main", x=[0, 1e6, 2e6, 3e6], y=[0.9, None, 0.5, 0.34])],
+            ),
+            "main.9 has a NashConv of 0.34: what best responses gain, summed over the seats; 0 cannot be beaten. "
+            "That of main fell from 0.5 to 0.34 over the last 1M decisions. "
+            "Its mean score is -0.02 against equilibrium, +0.3 against random.",
         ),
         (
             strength(("equilibrium", 0.55), scores=(-0.025,)),
@@ -149,6 +157,62 @@ def strength(
 )
 def test_the_verdict_says_how_strong_it_is(made: Strength, told: str) -> None:
     assert " ".join(verdict_of(made, {})) == told
+
+
+def test_where_nash_conv_is_measured_its_lowest_names_the_best(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    rows = [(1000, 0.9), (3000, 0.2), (3500, None), (5000, 0.4)]
+    with (folder.metrics / "train.jsonl").open("w") as file:
+        for decisions, value in rows:
+            measured = {} if value is None else {"main/nash_conv": value}
+            file.write(json.dumps({"decisions": decisions, "time": decisions, **measured}) + "\n")
+    found = plain(shown(folder), "strength")
+    assert found["best"] == "main.3"
+    assert found["verdict"][0].startswith("main.3 has a NashConv of 0.2:")
+    assert found["verdict"][1] == "That of main rose from 0.2 to 0.4 over the last 2k decisions."
+    scores = [one["score"] for one in found["yardsticks"]]
+    assert scores == sorted(scores)
+
+
+def test_a_rating_that_is_not_known_well_is_not_shown(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = {
+        one["id"]: (one["elo_interval"][1] - one["elo_interval"][0]) / 2
+        for one in league_json(run)["players"]
+        if one["elo_interval"] is not None and one["role"] == "scripted"
+    }
+    assert plain(shown(run), "strength")["bots"].keys() == half.keys() == {"random", "alpha_beta_2"}
+    monkeypatch.setattr("ludus.observe.strength.WIDE_ELO", max(half.values()) - 1.0)
+    found = plain(shown(run), "strength")
+    assert [*found["bots"]] == ["random"]  # 0 by definition
+    assert {one["player"] for one in found["yardsticks"]} <= half.keys()
+
+
+def test_players_whose_weights_are_lost_keep_their_records(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    before = {one["id"]: one for one in plain(shown(folder), "league")["players"]}
+    names = [*before]
+    games = dict(zip(names, plain(shown(folder), "league")["games"], strict=True))
+    with closing(folder.ledger()) as ledger:
+        ledger.append([PlayerAbsent("main.3", "cut short"), PlayerAbsent("main.4", "cut short")])
+    view = shown(folder)
+    league = plain(view, "league")
+    assert "main.3" not in [one["id"] for one in league["players"]]
+    for one in league["lost"]:
+        assert one["why"] == "cut short"
+        assert one["tags"] == ["weights lost"]
+        assert one["decisions"] == before[one["id"]]["decisions"]
+        assert one["elo"] == pytest.approx(before[one["id"]]["elo"], abs=1e-6)
+        assert one["games"] == pytest.approx(sum(games[one["id"]]), abs=0.5)
+    assert [one["id"] for one in league["lost"]] == ["main.3", "main.4"]
+    for one in league["players"]:  # games against them count on
+        assert one["elo"] == pytest.approx(before[one["id"]]["elo"], abs=1e-6)
+    page = plain(view, "player/main.3")
+    assert page["line"]["tags"] == ["weights lost"]
+    assert {one["player"] for one in page["opponents"]} >= {"main", "random"}
+    assert "main.3" in {one["player"] for one in plain(view, "player/main")["opponents"]}
+    assert {"player/main.3", "player/main.4"} <= set(view.names())
+    told = league_json(folder)["lost_players"]
+    assert [(one["id"], one["win_rate"]) for one in told] == [(one["id"], one["win_rate"]) for one in league["lost"]]
 
 
 def test_every_document_is_there_and_none_has_a_nan(run: RunFolder) -> None:
@@ -285,6 +349,30 @@ def test_a_run_whose_process_is_gone_is_called_dead(tmp_path: Path) -> None:
     one = plain(shown(folder), "overview")
     assert (one["state"], one["ended"], one["workers"]) == ("dead", True, [])
     assert one["warnings"][0]["what"] == "the process that trained this run is gone"
+
+
+def test_a_pause_between_two_starts_is_no_training(tmp_path: Path) -> None:
+    """A start has no speed in its first row."""
+    folder = plant(tmp_path / "run")
+    rows = [(0, None), (10, 50.0), (20, 50.0), (320, None), (330, 50.0)]
+    with (folder.metrics / "train.jsonl").open("w") as file:
+        for number, (at, speed) in enumerate(rows):
+            known = {} if speed is None else {"decisions_per_s": speed}
+            file.write(json.dumps({"decisions": 100 * number, "time": 1000.0 + at, **known}) + "\n")
+    assert plain(shown(folder), "overview")["trained_s"] == 30.0
+
+
+def test_a_run_that_begins_has_not_ended_and_knows_no_time_left(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    folder.status.unlink(missing_ok=True)
+    with folder.lock():
+        begins = plain(shown(folder), "overview")
+        assert (begins["state"], begins["ended"]) == ("starting", False)
+        for seconds, left in ((5, None), (600, "time limit")):
+            write_status(folder.status, status_of("training", decisions_per_s=0.0, started=time.time() - seconds))
+            found = plain(shown(folder), "overview")
+            assert (found["time_left_s"] is None) == (left is None)
+            assert found["left_by"] == (left or "")
 
 
 def test_a_run_on_a_read_only_disk_is_shown_and_not_touched(tmp_path: Path) -> None:

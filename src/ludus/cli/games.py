@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -188,6 +189,7 @@ def shown(value: Any) -> str:
 
 
 def describe(recipe: str) -> str:
-    """First line of the recipe's docstring, read without importing it."""
+    """First sentence of the recipe's docstring, read without importing it."""
     file = Path(next(iter(ludus.recipes.__path__))) / f"{recipe}.py"
-    return (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
+    whole = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.]) ", whole)[0]

@@ -18,8 +18,17 @@ from ludus.cli.options import json_option, set_option
 from ludus.data.records import AddPlayer, FreezePlayer, RemovePlayer, ResetPlayer
 from ludus.league.league import League
 from ludus.lookup import open_run, parse_settings
-from ludus.observe.league_fold import RunFold
-from ludus.observe.terminal import add_numbers, league_table, measure_lines, new_console, new_table, payoff_table, short
+from ludus.observe.league_fold import RunFold, lost_players
+from ludus.observe.terminal import (
+    add_numbers,
+    league_table,
+    lost_table,
+    measure_lines,
+    new_console,
+    new_table,
+    payoff_table,
+    short,
+)
 
 FOLLOW_S = 2.0
 
@@ -47,6 +56,9 @@ def population_table(league: League) -> Table | None:
 def _show(fold: RunFold, console: Console) -> None:
     league, summary = fold.league, fold.summary(measured=True)
     console.print(league_table(league, summary, fold.opponents, roles=fold.roles))
+    if lost := lost_players(league):
+        console.print()
+        console.print(lost_table(lost))
     if league.num_teams > 1:
         console.print()
         console.print(payoff_table(summary, console.width))

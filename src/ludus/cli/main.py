@@ -15,15 +15,9 @@ from typing import Any
 
 import click
 
-from ludus.config import ConfigError
 from ludus.data.checks import did_you_mean
-from ludus.data.replay import DatasetError
-from ludus.games.seat_rows import GameError
-from ludus.services.endpoints import ServiceError
-from ludus.store.files import StoreError
 from ludus.system.machine import install_command, installed_version
 from ludus.system.text import PrintableStream
-from ludus.workers.worker import TrainingFailed
 
 COMMANDS = {
     "train": "train a league, or resume a run",
@@ -95,7 +89,7 @@ class EndSignals:
         self.ended.set()
 
 
-LOADING_TOLD_AFTER_S = 0.5
+LOADING_TOLD_AFTER_S = 0.3
 
 
 @contextmanager
@@ -163,20 +157,34 @@ def _run(arguments: Sequence[str] | None) -> int:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
-    except (ConfigError, DatasetError, GameError, ServiceError, StoreError, TrainingFailed, OSError) as error:
-        if os.environ.get("LUDUS_TRACEBACK"):
+    except Exception as error:
+        code = _failed(error)
+        if code is None:
             raise
-        text = str(error)
-        if isinstance(error, OSError) and error.filename is not None:
-            text = f"{error.filename}: {error.strerror}"
-        click.echo(f"error: {text}", err=True)
-        code = BAD_USAGE if isinstance(error, ConfigError) else FAILED
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        click.echo(f"error: this command needs PyTorch: {install_command('train')}", err=True)
-        code = FAILED
     return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception) -> int | None:
+    """Tell what a person can do something about; the exit code, or None for any other error."""
+    # Imported late: without numpy the program says within a second that it is loading, on a busy machine too.
+    from ludus.config import ConfigError
+    from ludus.data.replay import DatasetError
+    from ludus.games.seat_rows import GameError
+    from ludus.services.endpoints import ServiceError
+    from ludus.store.files import StoreError
+    from ludus.workers.worker import TrainingFailed
+
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        click.echo(f"error: this command needs PyTorch: {install_command('train')}", err=True)
+        return FAILED
+    told = (ConfigError, DatasetError, GameError, ServiceError, StoreError, TrainingFailed, OSError)
+    if os.environ.get("LUDUS_TRACEBACK") or not isinstance(error, told):
+        return None
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    click.echo(f"error: {text}", err=True)
+    return BAD_USAGE if isinstance(error, ConfigError) else FAILED
 
 
 @contextmanager

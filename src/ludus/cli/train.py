@@ -214,7 +214,7 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool, 
     for line in (*lost.lines(), *(f"warning: {one.what}: {one.why}; {one.advice}" for one in concerns)):
         console.print(line, markup=False, soft_wrap=True)
     path = training.folder.path
-    more = "" if reason != rounds.FINISHED else " --set budget=..."
+    more = "" if reason != rounds.FINISHED else f" --set budget={2 * training.experiment.budget}"
     decisions, updates = (int(training.numbers()[name]) for name in ("decisions", "updates"))
     if not budget_told and updates and decisions // updates > training.experiment.budget:
         console.print(_below_an_update(training.experiment, decisions // updates), soft_wrap=True)

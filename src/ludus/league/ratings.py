@@ -27,6 +27,8 @@ from ludus.league.payoff import Floats, chance_of_winning, groups, normal_quanti
 
 ELO_SCALE = 400.0 / math.log(10.0)
 """Elo points per unit of log odds: 400 points are odds of 10 to 1."""
+WIDE_ELO = 200.0
+"""Half a 95 % interval beyond which a rating says nothing yet."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -71,7 +71,7 @@ def summarise(
     games, points = payoff.counts(ids)
     if numbers is None:
         numbers = LeagueNumbers(
-            ratings=tuple(fit_elo(ids, games, points, anchor=anchor).values()),
+            ratings=_ratings(league, payoff, ids, anchor),
             equilibrium=equilibrium_of(frozen, payoff),
             tags={player: tags for player in league.standings if (tags := tags_of(league, player))},
             measures=measure(payoff, frozen, with_alpha_rank=with_alpha_rank)
@@ -91,6 +91,13 @@ def summarise(
         tags=numbers.tags,
         measures=numbers.measures,
     )
+
+
+def _ratings(league: League, payoff: Payoff, ids: Sequence[str], anchor: str) -> tuple[Rating, ...]:
+    """Games against players whose weights cannot be read count on."""
+    members = [*ids, *league.absent]
+    found = fit_elo(members, *payoff.counts(members), anchor=anchor)
+    return tuple(found[player] for player in ids)
 
 
 def elo_of(summary: LeagueSummary) -> dict[str, tuple[float, float]]:

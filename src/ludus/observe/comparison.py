@@ -12,7 +12,7 @@ import numpy as np
 
 from ludus.observe.documents import Floats, MetricsTable, Series, thinned
 from ludus.observe.metric_names import find_metric
-from ludus.observe.overview import LONGEST_UPDATE_S
+from ludus.observe.overview import update_seconds
 from ludus.observe.strength import NASH_CONV, Strength
 from ludus.observe.study_results import after_resumes, mean_curve
 
@@ -186,9 +186,8 @@ def _seconds(table: MetricsTable, decisions: Floats) -> Floats:
     there = np.isfinite(x) & np.isfinite(time)
     if not there.any():
         return np.full(len(decisions), np.nan)
-    steps = np.diff(time[there], prepend=time[there][0])
-    passed = np.cumsum(np.where((steps > 0) & (steps < LONGEST_UPDATE_S), steps, 0.0))
-    return np.asarray(np.interp(decisions, *after_resumes(x[there], passed)))
+    passed = np.concatenate([[0.0], np.cumsum(update_seconds(table))])
+    return np.asarray(np.interp(decisions, *after_resumes(x[there], passed[there])))
 
 
 def _told_apart(lines: Sequence[ComparedLine]) -> list[ComparedLine]:

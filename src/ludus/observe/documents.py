@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.league.measures import LeagueMeasures
-from ludus.observe.league_fold import Counts, LeaguePlayer
+from ludus.observe.league_fold import Counts, LeaguePlayer, LostPlayer
 from ludus.observe.run_state import GpuUse
 from ludus.store.run_control import Bottleneck, WorkerStatus
 from ludus.store.run_folder import read_metrics
@@ -94,6 +94,8 @@ class LeagueView(msgspec.Struct, frozen=True, kw_only=True):
     teams: int
     anchor: str
     players: list[LeaguePlayer]
+    lost: list[LostPlayer]
+    """Frozen players whose weights cannot be read, with their records."""
     win_rates: list[list[float | None]]
     """Row against column, in the order of the players; null where they have met too seldom."""
     games: list[list[float]]

@@ -207,6 +207,51 @@ def league_players(league: League, summary: LeagueSummary, roles: Sequence[str] 
     return rows
 
 
+class LostPlayer(LeaguePlayer, frozen=True, kw_only=True):
+    """A frozen player whose weights cannot be read: its record stays, and nobody meets it until a start finds them."""
+
+    win_rate: float | None
+    """Of all its games; a draw is half a win."""
+    why: str
+
+
+def lost_players(league: League) -> list[LostPlayer]:
+    if not league.absent:
+        return []
+    members = [*league.candidates, *league.absent]
+    anchor = next((one for one in members if league.players[one].scripted), members[0])
+    games, points = league.payoffs.combined.counts(members)
+    ratings = fit_elo(members, games, points, anchor=anchor)
+    rows = []
+    for place, (name, why) in enumerate(league.absent.items(), start=len(league.candidates)):
+        player, rating, score = league.players[name], ratings[name], league.scores.get(name)
+        rows.append(
+            LostPlayer(
+                id=name,
+                role=player.role,
+                parent=player.parent,
+                model=player.model,
+                latest_model=None,
+                weights=player.played_weights,
+                reason=player.reason,
+                decisions=trained_on(league, player),
+                active=False,
+                games=rating.games,
+                elo=rating.elo,
+                elo_interval=rating.interval(),
+                equilibrium=0.0,
+                score=None if score is None else (score.mean, score.standard_error),
+                roles=(),
+                tags=("weights lost",),
+                opponents=None,
+                lineage=None,
+                win_rate=float(points[place].sum()) / rating.games if rating.games else None,
+                why=why,
+            )
+        )
+    return rows
+
+
 def trained_on(league: League, player: Player) -> int:
     """Decisions that a player was trained on."""
     standing = league.standings.get(player.id)
@@ -501,6 +546,7 @@ class RunFold:
                 }
                 for player in self.players(summary)
             ],
+            "lost_players": msgspec.to_builtins(lost_players(league)),
             "anchor": summary.anchor,
             "tags": {
                 player: {

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.records import MatchFinished, MatchVoid, Purpose
+from ludus.league.league import League
 from ludus.league.measures import measure
 from ludus.league.payoff import wilson_interval
 from ludus.league.payoff_estimate import WHY_NOT
@@ -29,7 +30,7 @@ from ludus.observe.documents import (
     Top,
     thinned,
 )
-from ludus.observe.league_fold import ListedMatch, RatingPoint, RunFold
+from ludus.observe.league_fold import ListedMatch, RatingPoint, RunFold, lost_players
 from ludus.observe.lost_matches import NO_FAULT
 from ludus.observe.metric_names import find_metric
 from ludus.store.ledger import Ledger
@@ -41,6 +42,7 @@ def league_page(fold: RunFold, summary: LeagueSummary, game: str) -> LeagueView:
         teams=fold.league.num_teams,
         anchor=summary.anchor,
         players=fold.players(summary),
+        lost=lost_players(fold.league),
         win_rates=_rounded(summary.win_rates, 3),
         games=np.round(summary.games, 1).tolist(),
         matches=fold.counts,
@@ -55,7 +57,7 @@ def history_page(fold: RunFold, summary: LeagueSummary) -> History:
         for rating in summary.ratings
         if rating.elo is not None and rating.standard_error is not None
     }
-    points = [point for point in fold.ratings if point.anchor == summary.anchor]
+    points = [one for one in fold.ratings if one.anchor == summary.anchor and one.decisions < fold.decisions]
     points.append(RatingPoint(fold.decisions, summary.anchor, now))
     names = [player.id for player in summary.players]
     ratings = np.array([[point.elo.get(name, (np.nan, np.nan)) for point in points] for name in names])
@@ -98,8 +100,8 @@ _PARTS = ("algorithm", "learner", "actor", "model")
 def player_page(
     fold: RunFold, summary: LeagueSummary, metrics: MetricsTable, experiment: Mapping[str, Any], player: str
 ) -> PlayerView:
-    """Raises KeyError if there is no such player now."""
-    line = {one.id: one for one in fold.players(summary)}[player]
+    """Of a member, or of a player whose weights are lost. Raises KeyError if there is no such player now."""
+    line = {one.id: one for one in (*fold.players(summary), *lost_players(fold.league))}[player]
     learning = fold.league.players[player].learning
     settings = fold.league.settings_of(player) if learning else {}
     return PlayerView(
@@ -113,7 +115,7 @@ def player_page(
             )
             for descent in fold.league.lineage.get(player, ())
         ],
-        opponents=_opponents(summary, player, line.opponents),
+        opponents=_opponents(fold.league, summary, player, line.opponents),
         over_time=_over_time(fold, player),
         metrics=curves_of(
             metrics, {name: name[len(player) + 1 :] for name in metrics.names if name.startswith(f"{player}/")}
@@ -145,23 +147,26 @@ def curves_of(metrics: MetricsTable, names: Mapping[str, str]) -> list[Series]:
     return curves
 
 
-def _opponents(summary: LeagueSummary, player: str, law: Mapping[str, float] | None) -> list[OpponentLine]:
-    names = [one.id for one in summary.players]
-    row = names.index(player)
-    found = []
-    for column, other in enumerate(names):
-        games = float(summary.games[row, column])
+def _opponents(
+    league: League, summary: LeagueSummary, player: str, law: Mapping[str, float] | None
+) -> list[OpponentLine]:
+    """With those whose weights are lost."""
+    others = [one.id for one in summary.players] + list(league.absent)
+    payoff = league.payoffs.view("combined")
+    all_games, all_points = payoff.counts(others)
+    row, found = others.index(player), []
+    for column, other in enumerate(others):
+        games, points = float(all_games[row, column]), float(all_points[row, column])
         share = None if law is None else law.get(other, 0.0)
         if (games <= 0 and not share) or (other == player and not share):
             continue
-        rate = float(summary.win_rates[row, column])
-        low, high = wilson_interval(float(summary.points[row, column]), games)
+        low, high = wilson_interval(points, games)
         known = games > 0 and other != player
         found.append(
             OpponentLine(
                 player=other,
-                weights=summary.players[column].played_weights,
-                win_rate=rate if known and np.isfinite(rate) else None,
+                weights=league.players[other].played_weights,
+                win_rate=points / games if known and games >= payoff.rules.min_games else None,
                 low=low if known else 0.0,
                 high=high if known else 1.0,
                 games=games if known else 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,6 +18,8 @@ NO_FAULT = ("restart", "stopped", "time limit reached", "league edited", "scaled
 MOST_REASONS = 3
 MOST_NAMES = 4
 LONGEST_REASON = 150
+LONGEST_ABSENCE = 400
+"""It names a file, whose path is needed whole."""
 
 _CLASS = re.compile(r"^\w+: (?:ProgramLost: )?")
 """The same fault has another class where it ended the whole actor."""
@@ -44,8 +47,7 @@ class LostMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         """For people; none if nothing has failed."""
         found = [self.unreadable] if self.unreadable else []
         if self.absent:
-            why = shortened(next(iter(self.absent.values())))
-            found.append(f"{_named([*self.absent])} no readable weights and no matches until a start finds them: {why}")
+            found.append(absences(self.absent))
         return found + self._failures() if self.void else found
 
     def _failures(self) -> list[str]:
@@ -177,12 +179,18 @@ class LossCount:
         return self._wording[Counter(own or causes).most_common(1)[0][0]]
 
 
-def shortened(reason: str) -> str:
+def absences(absent: Mapping[str, str]) -> str:
+    """Of at least one player."""
+    why = shortened(next(iter(absent.values())), LONGEST_ABSENCE)
+    return f"{_named([*absent])} no readable weights and no matches until a start finds them: {why}"
+
+
+def shortened(reason: str, longest: int = LONGEST_REASON) -> str:
     """On one line. The middle goes: the end of a traceback says most."""
     whole = " ".join(reason.split())
-    if len(whole) <= LONGEST_REASON:
+    if len(whole) <= longest:
         return whole
-    half = (LONGEST_REASON - len(" ... ")) // 2
+    half = (longest - len(" ... ")) // 2
     return f"{whole[:half].rstrip()} ... {whole[-half:].lstrip()}"
 
 

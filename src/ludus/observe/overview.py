@@ -15,13 +15,15 @@ from ludus.league.players import Standing
 from ludus.observe.documents import Concern, Floats, LearnerLine, MetricsTable, Overview, Series
 from ludus.observe.league_fold import Counts
 from ludus.observe.league_page import curves_of
-from ludus.observe.lost_matches import NO_FAULT, shortened
+from ludus.observe.lost_matches import LONGEST_ABSENCE, NO_FAULT, shortened
 from ludus.observe.progress import NEAR_ZERO
-from ludus.observe.run_state import ENDED, GpuUse, silence
+from ludus.observe.run_state import ENDED, STARTING, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder
 
 MOST_LEARNERS_IN_CURVES = 8
+MEASURED_AFTER_S = 60.0
+"""Before that a run without a speed is one that begins."""
 LONGEST_UPDATE_S = 600.0
 """More time between two rows of metrics is a pause."""
 _CURVES = ("decisions_per_s",)
@@ -50,7 +52,7 @@ def overview(
     now: float,
 ) -> Overview:
     """`state`: of a run that has no status."""
-    ended = status is None or status.state in ENDED
+    ended = state != STARTING if status is None else status.state in ENDED
     decisions = status.decisions if status else int(metrics.latest("decisions", glance.decisions))
     left, by = (None, "") if status is None or ended else _time_left(status, now)
     trained, counts = _trained(metrics), glance.counts
@@ -101,6 +103,8 @@ def _command(words: Sequence[str]) -> str:
 
 def _time_left(status: RunStatus, now: float) -> tuple[float | None, str]:
     limit = max(0.0, status.started + 3600 * status.time_limit_h - now)
+    if status.decisions_per_s <= 0 and now - status.started < MEASURED_AFTER_S:
+        return None, ""
     if status.state != "training" or status.decisions_per_s <= 0:
         return limit, "time limit"
     budget = max(0, status.budget - status.decisions) / status.decisions_per_s
@@ -109,10 +113,15 @@ def _time_left(status: RunStatus, now: float) -> tuple[float | None, str]:
 
 def _trained(metrics: MetricsTable) -> float | None:
     """Seconds between the rows of metrics, without the pauses between two starts."""
-    times = metrics.column("time")
-    steps = np.diff(times[np.isfinite(times)])
-    total = float(steps[(steps > 0) & (steps < LONGEST_UPDATE_S)].sum())
+    total = float(update_seconds(metrics).sum())
     return total if total > 0 else None
+
+
+def update_seconds(metrics: MetricsTable) -> Floats:
+    """From each row of metrics to the next; 0 for a pause. The first row of a start has no speed yet."""
+    speed, steps = metrics.column("decisions_per_s"), np.diff(metrics.column("time"))
+    starts = np.isfinite(speed[:-1]) & ~np.isfinite(speed[1:])
+    return np.where((steps > 0) & (steps < LONGEST_UPDATE_S) & ~starts, steps, 0.0)
 
 
 def _learner(metrics: MetricsTable, status: RunStatus | None, standing: Standing) -> LearnerLine:
@@ -255,8 +264,9 @@ def concerns_of_matches(
         player, why = next(iter(absent.items()))
         yield Concern(
             what=f"frozen players without readable weights, which play no matches: {len(absent):,}",
-            why=f"{player}: {shortened(why)}",
-            advice=f"restore the files in models/; then `ludus train --run {run} --resume` takes the players back",
+            why=f"{player}: {shortened(why, LONGEST_ABSENCE)}",
+            advice=f"restore the files in models/; then `ludus train --run {run} --resume` takes the players back. "
+            "Their records are kept on the League page",
         )
     ended = {cause: number for cause, number in voids.items() if cause not in NO_FAULT}
     void = sum(ended.values())

@@ -197,8 +197,8 @@ def _appendix(folder: RunFolder) -> str:
         "<style>#appendix { max-width: 84rem; margin: 0 auto; padding: 0 1rem 1rem }\n"
         "#appendix pre { overflow-x: auto }\n"
         "@media (max-width: 40rem) { #appendix { padding: 0 0.6rem 0.6rem } }</style>\n"
-        '<div id="appendix"><section class="panel">\n<h2>Appendix: what the run was made with</h2>\n'
-        f'<dl class="facts">\n{lines}\n</dl>\n{whole}\n</section></div>'
+        '<footer id="appendix"><section class="panel">\n<h2>Appendix: what the run was made with</h2>\n'
+        f'<dl class="facts">\n{lines}\n</dl>\n{whole}\n</section></footer>'
     )
 
 

@@ -154,6 +154,8 @@ def _number(text: str) -> float:
 
 
 ENDED = ("finished", "stopped", "failed", "time limit reached", "dead")
+STARTING = "starting"
+"""A process holds the run and has not written a status."""
 CONTROLLER = "controller"
 
 
@@ -185,7 +187,7 @@ def look_at_run(
 
 def state_without_status(folder: RunFolder) -> str:
     """The state of a run whose controller has not written a status yet."""
-    return "starting" if folder.holder() is not None else "never started"
+    return STARTING if folder.holder() is not None else "never started"
 
 
 def silence(status: RunStatus, now: float) -> float:

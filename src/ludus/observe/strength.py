@@ -10,6 +10,7 @@ import numpy as np
 
 from ludus.league.league import League
 from ludus.league.payoff import wilson_interval
+from ludus.league.ratings import WIDE_ELO
 from ludus.league.summary import LeagueSummary, elo_of
 from ludus.observe.documents import MetricsTable, Series
 from ludus.observe.league_fold import trained_on
@@ -20,8 +21,6 @@ EXPLOITED = "/exploiter_win_rate"
 """Metrics with these endings are exploitability by player: exact, and by trained exploiters."""
 RECENT_SHARE = 0.2
 """The last part of a training that tells whether it still gains."""
-WIDE_ELO = 200.0
-"""Half an interval from which on a rating says nothing yet."""
 MOST_PLAYERS = 8
 
 
@@ -53,14 +52,16 @@ class Strength(msgspec.Struct, frozen=True, kw_only=True):
     player: str
     """The learning player that they are about."""
     best: str | None
+    """The snapshot with the best evaluations; where NashConv is measured, the one with the lowest."""
     best_elo: float | None
+    """None also where its interval is wide."""
     ratings: list[RatedLine]
     rating_unit: str
     """Elo, or score where there is one team."""
     bots: dict[str, float]
-    """Ratings of scripted players: level lines."""
+    """Ratings of scripted players that are known well enough: level lines."""
     yardsticks: list[YardstickLine]
-    """The hardest first."""
+    """The hardest first: by rating, or by score where NashConv is measured."""
     win_rates: list[Series]
     """Of the player's snapshots against each scripted player."""
     exploitability: list[Series]
@@ -74,10 +75,15 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
     player = learning[0]
     one_team = league.num_teams == 1
     known = _scores(summary) if one_team else elo_of(summary)
-    lines = [_rated(league, name, known, wide=np.inf if one_team else WIDE_ELO) for name in learning]
+    wide = np.inf if one_team else WIDE_ELO
+    narrow = {name: rating for name, (rating, error) in known.items() if 1.96 * error <= wide}
     bots = {one.id: round(known[one.id][0], 1) for one in summary.players if one.scripted and one.id in known}
-    best = summary.tags.get(player, {}).get("best")
+    lines = [_rated(league, name, known, wide=wide) for name in learning]
+    measured = _least_exploitable(league, player, metrics)
+    best = measured or summary.tags.get(player, {}).get("best")
     yardsticks = [] if best is None or one_team else _yardsticks(league, best, bots)
+    if measured is not None:
+        yardsticks.sort(key=lambda line: line.score)
     exploitability = curves_of(
         metrics, {name: name.removesuffix(NASH_CONV) for name in metrics.names if name.endswith(NASH_CONV)}
     )
@@ -85,10 +91,10 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
         verdict=[],
         player=player,
         best=best,
-        best_elo=round(known[best][0], 1) if best in known else None,
+        best_elo=round(narrow[best], 1) if best in narrow else None,
         ratings=[line for line in lines if line.x],
         rating_unit="score" if one_team else "Elo",
-        bots=bots,
+        bots={name: rating for name, rating in bots.items() if name in narrow},
         yardsticks=yardsticks,
         win_rates=[] if one_team else _win_rates(league, player, list(bots)),
         exploitability=exploitability,
@@ -107,6 +113,17 @@ def _exploited(metrics: MetricsTable, name: str) -> Series:
     x, y = metrics.column(f"{player}/exploited_decisions"), metrics.column(name)
     known = np.isfinite(x) & np.isfinite(y)
     return Series(name=player, unit="win rate", x=x[known].tolist(), y=y[known].round(4).tolist())
+
+
+def _least_exploitable(league: League, player: str, metrics: MetricsTable) -> str | None:
+    """The snapshot of lowest NashConv, if that is measured. Each value is of the newest snapshot at its time."""
+    values, decisions = metrics.column(f"{player}{NASH_CONV}"), metrics.column("decisions")
+    history = league.candidates.history_of(player)
+    lowest: dict[str, float] = {}
+    for at in np.flatnonzero(np.isfinite(values)):
+        newest = [one for one in history if trained_on(league, league.players[one]) <= decisions[at]][-1:]
+        lowest.update({one: float(values[at]) for one in newest})
+    return min(reversed(lowest), key=lowest.__getitem__, default=None)
 
 
 def _scores(summary: LeagueSummary) -> dict[str, tuple[float, float]]:
@@ -165,12 +182,35 @@ def verdict_of(strength: Strength, known: dict[str, tuple[float, float]]) -> lis
     """`known`: ratings with their standard errors."""
     if strength.best is None:
         return ["No evaluation has ended yet: how strong it is will be known after the first one."]
-    told = [_against(strength, known), _trend(strength)]
-    if (newest := _newest(strength.exploitability)) is not None:
-        told.append(f"Its NashConv is {newest:.3g}: what best responses gain, summed over the seats.")
+    measured = _measured(strength)
+    told = _by_nash_conv(strength, measured) if measured else [_against(strength, known), _trend(strength)]
     if (newest := _newest(strength.exploited)) is not None:
         told.append(f"The latest exploiter trained against it wins {newest:.0%} of games; a better one may win more.")
     return [one for one in told if one]
+
+
+def _measured(strength: Strength) -> list[tuple[float, float]]:
+    """(decisions, NashConv) of the player that the verdict is about."""
+    curve = next((one for one in strength.exploitability if one.name == strength.player), None)
+    return [] if curve is None else [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if y is not None]
+
+
+def _by_nash_conv(strength: Strength, measured: Sequence[tuple[float, float]]) -> list[str]:
+    """Where it is known how much a player can be beaten by, won games say little: stakes differ."""
+    (end, newest), lowest = measured[-1], min(value for _, value in measured)
+    told = [
+        f"{strength.best} has a NashConv of {lowest:.3g}: what best responses gain, summed over the seats; "
+        "0 cannot be beaten."
+    ]
+    if len(measured) > 1:
+        start, before = max((one for one in measured[:-1] if one[0] <= end * (1 - RECENT_SHARE)), default=measured[0])
+        change = "fell" if newest < before else "rose"
+        over = f"over the last {_counted(end - start)} decisions"
+        told.append(f"That of {strength.player} {change} from {before:.3g} to {newest:.3g} {over}.")
+    if strength.yardsticks:
+        scores = ", ".join(f"{one.score:+.2g} against {one.player}" for one in strength.yardsticks[:3])
+        told.append(f"Its mean score is {scores}.")
+    return told
 
 
 def _newest(curves: Sequence[Series]) -> float | None:

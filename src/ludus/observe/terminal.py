@@ -26,10 +26,10 @@ from ludus.league.measures import Estimate
 from ludus.league.payoff import Payoff
 from ludus.league.payoff_estimate import WHY_NOT
 from ludus.league.players import Player, with_weights
-from ludus.league.ratings import Rating
+from ludus.league.ratings import WIDE_ELO, Rating
 from ludus.league.role_scores import RoleLine, role_lines
 from ludus.league.summary import LeagueSummary, ranked
-from ludus.observe.league_fold import trained_on
+from ludus.observe.league_fold import LostPlayer, trained_on
 from ludus.system.text import printable
 
 LONG_WORD = 20
@@ -211,6 +211,8 @@ def league_table(
         table.least += role_columns
         add_numbers(table, *role_columns, *(f"% vs {opponent}" for opponent in opponents))
         table.caption = f"Elo with its 95 % interval, {summary.anchor} = 0."
+        if any(1.96 * (one.standard_error or 0.0) > WIDE_ELO for one in summary.ratings):
+            table.caption += f" Beyond ±{WIDE_ELO:.0f} the interval alone."
         if most is None:
             table.caption += " Nash: share of the mixture of frozen players that none of them beats, by mean score."
         if layers:
@@ -270,6 +272,18 @@ def _most_important(rows: Sequence[tuple[Player, Rating]], most: int | None) -> 
 
     kept = sorted(rows, key=rank)[:most]
     return [row for row in rows if row in kept]
+
+
+def lost_table(lost: Sequence[LostPlayer]) -> Table:
+    """The records of frozen players whose weights cannot be read."""
+    table = new_table("weights lost")
+    add_numbers(table, "trained on", "Elo", "games", "% won")
+    for one in lost:
+        half = 0.0 if one.elo_interval is None else (one.elo_interval[1] - one.elo_interval[0]) / 2
+        rating = "" if one.elo is None else f"±{half:.0f}" if half > WIDE_ELO else f"{one.elo:+.0f} ±{half:.0f}"
+        won = "" if one.win_rate is None else f"{100 * one.win_rate:.1f}"
+        table.add_row(with_weights(one.id, one.weights), short(one.decisions), rating, short(one.games), won)
+    return table
 
 
 def measure_lines(summary: LeagueSummary) -> list[str]:
@@ -346,7 +360,8 @@ def short(number: float) -> str:
 def _elo(rating: Rating) -> str:
     if rating.elo is None or rating.standard_error is None:
         return "unidentified" if rating.games else ""
-    return f"{rating.elo:+.0f} ±{1.96 * rating.standard_error:.0f}"
+    half = 1.96 * rating.standard_error
+    return f"±{half:.0f}" if half > WIDE_ELO else f"{rating.elo:+.0f} ±{half:.0f}"
 
 
 def _score(summary: LeagueSummary, player: str) -> str:

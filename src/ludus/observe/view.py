@@ -138,7 +138,11 @@ class RunView:
         """Names of all documents."""
         with self._back:
             fold = self._fold
-            players = [] if fold is None else [f"{PLAYER}{player}" for player in fold.league.candidates]
+            players = (
+                []
+                if fold is None
+                else [f"{PLAYER}{player}" for player in (*fold.league.candidates, *fold.league.absent)]
+            )
         return [OVERVIEW, GAMES, STRENGTH, LEAGUE, HISTORY, TOP, MATCHES, *players]
 
     def document(self, name: str) -> msgspec.Struct:
@@ -168,7 +172,7 @@ class RunView:
             if name == MATCHES:
                 return self.matches(MatchFilter())
             player = name.removeprefix(PLAYER)
-            if name.startswith(PLAYER) and player in fold.league.candidates:
+            if name.startswith(PLAYER) and (player in fold.league.candidates or player in fold.league.absent):
                 with self._front:
                     return player_page(fold, fold.summary(), self._metrics, self._experiment, player)
         raise ViewError(f"there is no document {name!r}")
@@ -250,7 +254,8 @@ class RunView:
             try:
                 self._fold = RunFold(self.folder)
             except Exception as error:  # run.json may hold anything
-                self._why_no_league = f"{type(error).__name__}: {error}"
+                kind = "" if isinstance(error, StoreError) else f"{type(error).__name__}: "
+                self._why_no_league = f"{kind}{error}"
                 return None
             self._why_no_league = ""
         return self._fold

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ludus.data.records import AnyEvent, LossAccepted, Match, MatchFinished, RunStarted, SettingsChanged
 from ludus.experiment import Experiment
 from ludus.observe.league_fold import RunFold
-from ludus.observe.lost_matches import LossCount
+from ludus.observe.lost_matches import LossCount, absences
 from ludus.observe.metrics import RunMetrics
 from ludus.runtime.assemble import (
     CHECKPOINT,
@@ -212,6 +212,8 @@ class Coordinator(Generic[W]):
             self._note_unclean_end()
             self._note_loss_accepted()
             self._start("restart")
+            if self.league.absent:
+                self.notices.append(absences(self.league.absent))
             self._resources = resources.pop_all()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ export class CurveChart {
     this.hidden = new Set();
     this.plot = null;
     this.curves = [];
-    this.place = make("div", { class: "plot", role: "img" });
+    this.place = make("div", { class: "plot" });
     this.legend = make("ul", { class: "legend" });
     this.element = make("figure", { class: "chart" }, make("figcaption", {}, label), this.place, this.legend);
     this.observer = new ResizeObserver(() => this.fit());
@@ -55,9 +55,12 @@ export class CurveChart {
     this.place.classList.toggle("empty", shown.length === 0);
     if (shown.length === 0) {
       this.place.textContent = "nothing measured yet";
+      this.place.removeAttribute("role");
+      this.place.removeAttribute("aria-label");
       this.legend.replaceChildren();
       return;
     }
+    this.place.setAttribute("role", "img");
     this.place.setAttribute(
       "aria-label",
       `${this.label}: ${shown

@@ -25,7 +25,7 @@ export function create(element, { source, argument, fail }) {
       { title: "snapshot", cell: (one) => playerLink(one.players[0]), key: (one) => one.players[0] },
       { title: "against", cell: (one) => opponents(one), key: (one) => one.players.slice(1).join(" ") },
       { title: "result", cell: (one) => result(one), key: (one) => one.won ?? 0, hint: "of the snapshot" },
-      { title: "score", cell: (one) => one.score.join(" : "), wide: true, hint: "by team, the first to move first" },
+      { title: "score", cell: (one) => ownFirst(one), wide: true, hint: "of the snapshot, then of the others" },
       { title: "decisions", cell: (one) => whole(one.decisions), key: (one) => one.decisions, number: true, wide: true },
       { title: "trained on", cell: (one) => short(one.trained), key: (one) => one.trained, number: true, wide: true },
       { title: "game", cell: (one) => opener(one) },
@@ -152,6 +152,11 @@ export function create(element, { source, argument, fail }) {
 
 function opponents(one) {
   return make("span", {}, ...[...new Set(one.players.slice(1))].flatMap((name, at) => [at ? ", " : "", playerLink(name)]));
+}
+
+function ownFirst(one) {
+  const own = one.seats.indexOf(one.players[0]);
+  return [one.score[own], ...one.score.filter((_, team) => team !== own)].join(" : ");
 }
 
 function result(one) {

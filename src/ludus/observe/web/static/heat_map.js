@@ -6,7 +6,7 @@ import { heat, heatColour, inkOn } from "./palette.js";
 
 const WIDEST = 1250;
 const LARGEST = 64; // pixels, as a square
-const WIDEST_CELL = 150; // where few players leave room
+const WIDEST_CELL = 240; // where few players leave room
 const WITH_TEXT = 30; // pixels of a cell in which a number can be read
 const WITH_NAMES = 11;
 const NAMES_WIDTH = 110;
@@ -17,6 +17,7 @@ export class HeatMap {
     this.canvas = make("canvas", {
       tabindex: 0,
       role: "img",
+      "aria-label": "Win rates of the players",
       onmousemove: (event) => this.point(event),
       onclick: (event) => this.point(event),
       onkeydown: (event) => this.move(event),
@@ -49,7 +50,11 @@ export class HeatMap {
       "aria-label",
       `Win rates of ${order.length} players, row against column. Arrow keys move from pair to pair.`,
     );
-    this.told.textContent = "Row against column; point at a cell, or move with the arrow keys.";
+    const haveMet = order.some((row) => order.some((column) => row !== column && rates[row][column] !== null));
+    this.place.hidden = !haveMet;
+    this.told.textContent = haveMet
+      ? "Row against column; point at a cell, or move with the arrow keys."
+      : "No two players have met often enough yet.";
     this.cursor = null;
     if (kept) this.choose(...kept);
     else this.draw();
@@ -121,17 +126,18 @@ export class HeatMap {
   }
 
   write(context, ink) {
+    const isWide = this.order.every((row) => context.measureText(this.names[row]).width < this.across - 6);
     this.order.forEach((row, y) => {
       const middle = this.top + (y + 0.5) * this.cell;
       context.fillStyle = ink;
       context.textAlign = "right";
       context.fillText(
-        fitted(context, this.cell >= 18 ? `${this.names[row]} ${y + 1}` : this.names[row], this.left - 8),
+        fitted(context, this.cell >= 18 && !isWide ? `${this.names[row]} ${y + 1}` : this.names[row], this.left - 8),
         this.left - 5,
         middle,
       );
       context.textAlign = "center";
-      if (this.cell >= 18) context.fillText(String(y + 1), this.left + (y + 0.5) * this.across, 7);
+      if (this.cell >= 18) context.fillText(isWide ? this.names[row] : String(y + 1), this.left + (y + 0.5) * this.across, 7);
       if (this.cell < WITH_TEXT) return;
       this.order.forEach((column, x) => {
         const rate = row === column ? null : this.rates[row][column];

@@ -4,12 +4,11 @@ import { CurveChart } from "./curve_chart.js";
 import { choice, make, makeSvg, panel, playerLink, whisker, withWeights } from "./dom.js";
 import { HeatMap } from "./heat_map.js";
 import { LineageTree } from "./lineage_tree.js";
-import { elo, percent, roleScore, short, UNKNOWN, whole } from "./numbers.js";
+import { elo, isNarrow, isNarrowError, percent, roleScore, short, UNKNOWN, whole } from "./numbers.js";
 import { SortableTable } from "./sortable_table.js";
 
 const MOST_OPPONENTS = 12;
 const MOST_BOTS = 5;
-const WIDE_ELO = 200; // half an interval from which on a rating says nothing yet
 
 export function create(element, { source, fail }) {
   let league = null;
@@ -77,8 +76,28 @@ export function create(element, { source, fail }) {
   ];
   const table = new SortableTable({ caption: "Players of the league", sortBy: "Elo", columns });
   const caption = make("p", { class: "faint" });
+  const lostTable = new SortableTable({
+    caption: "Players whose weights are lost",
+    sortBy: "Elo",
+    columns: [
+      ...columns.slice(0, 4),
+      { title: "won", cell: (one) => (one.win_rate === null ? "" : percent(one.win_rate)), key: (one) => one.win_rate, number: true, hint: "of all its games; a draw is half" },
+      columns.find((one) => one.title === "games"),
+      columns.find((one) => one.title === "trained on"),
+    ],
+  });
+  const lost = panel(
+    "Weights lost",
+    make(
+      "p",
+      { class: "faint" },
+      "The files of these frozen players cannot be read. They play no matches until a start finds their weights; their records are kept.",
+    ),
+    lostTable.element,
+  );
+  lost.hidden = true;
   const map = new HeatMap();
-  const chart = new CurveChart({ label: "Elo over decisions; the band is the 95 % interval", height: 300 });
+  const chart = new CurveChart({ label: "Elo over decisions; the band is the 95 % interval", unit: "Elo", height: 300 });
   const tree = new LineageTree();
   const opponents = make("div", { class: "opponents" });
   const payoff = panel(
@@ -105,6 +124,7 @@ export function create(element, { source, fail }) {
   );
   element.replaceChildren(
     panel("Players", caption, table.element),
+    lost,
     payoff,
     panel("Ratings over time", chart.element),
     panel("Lineage", tree.element),
@@ -118,22 +138,24 @@ export function create(element, { source, fail }) {
     }
     const before = league;
     league = found;
-    const known = league.players.filter((one) => one.elo_interval !== null);
+    const known = [...league.players, ...league.lost].filter((one) => one.elo_interval !== null);
     scale = known.length
       ? [Math.min(...known.map((one) => one.elo_interval[0])), Math.max(...known.map((one) => one.elo_interval[1]))]
       : null;
-    const { finished, evaluations, void: lost } = league.matches;
+    const { finished, evaluations, void: voids } = league.matches;
     caption.textContent =
       `${whole(league.players.length)} players, ${whole(finished)} matches finished ` +
-      `(${whole(evaluations)} of them evaluations), ${whole(lost)} void. Elo of ${league.anchor} is 0.` +
+      `(${whole(evaluations)} of them evaluations), ${whole(voids)} void. Elo of ${league.anchor} is 0.` +
       (league.players.some((one) => one.roles.length)
         ? " Win rates and Elo compare two players in the same role."
         : "") +
       (averaged() ? " Live and averaged weights are ranked apart." : "");
     showTable();
+    lost.hidden = league.lost.length === 0;
+    lostTable.show(league.lost);
     payoff.hidden = league.teams < 2;
     if (before === null || before.events !== league.events) drawMap();
-    tree.show(league.players);
+    tree.show(league.players.map((one) => (isNarrow(one) ? one : { ...one, elo: null })));
     drawOpponents();
   }
 
@@ -191,7 +213,8 @@ export function create(element, { source, fail }) {
       [...names.slice(0, 8), ...rest.slice(0, 4)].map((name) => ({
         name: withWeights({ id: name, weights: history.weights[name] }),
         x: history.decisions,
-        y: history.elo[name],
+        y: history.elo[name].map((value, at) => (isNarrowError(history.error[name][at]) ? value : null)),
+        level: history.weights[name] === null, // a scripted player
         error: history.learning.includes(name)
           ? history.error[name].map((value) => (value === null ? null : 1.96 * value))
           : null,
@@ -230,10 +253,6 @@ export function bars(rows) {
       ),
     ),
   );
-}
-
-function isNarrow(one) {
-  return one.elo_interval !== null && one.elo_interval[1] - one.elo_interval[0] <= 2 * WIDE_ELO;
 }
 
 function named(one) {

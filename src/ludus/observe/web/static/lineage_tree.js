@@ -113,7 +113,7 @@ export class LineageTree {
         "p",
         { class: "faint" },
         `Left to right: decisions trained on, up to ${short(most)}. A circle is a snapshot, a square the player ` +
-          `that learns on; the brighter, the higher its Elo (${elo(low)} to ${elo(high)}); a thick ring is its best. ` +
+          `that learns on${high > low ? `; the brighter, the higher its Elo (${elo(low)} to ${elo(high)})` : ""}; a thick ring is its best. ` +
           "A bar across is a reset, a dashed line leads from the player whose weights were taken over.",
       ),
     );

@@ -58,3 +58,15 @@ function trim(value) {
 function pad(value) {
   return String(value).padStart(2, "0");
 }
+
+const WIDE_ELO = 200; // half an interval from which on a rating says nothing yet
+
+// Whether a player's rating is known well enough to be shown.
+export function isNarrow(one) {
+  return one.elo_interval !== null && one.elo_interval[1] - one.elo_interval[0] <= 2 * WIDE_ELO;
+}
+
+// One whose standard error is known.
+export function isNarrowError(error) {
+  return error !== null && 1.96 * error <= WIDE_ELO;
+}

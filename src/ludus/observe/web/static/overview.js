@@ -5,7 +5,7 @@ import { make, panel, playerLink, withCode, withWeights } from "./dom.js";
 import { SmallBoard } from "./game_stage.js";
 import { frontGame } from "./games.js";
 import { HeatMap } from "./heat_map.js";
-import { elo, percent, short, span, UNKNOWN, whole } from "./numbers.js";
+import { elo, isKnown, percent, short, span, UNKNOWN, whole } from "./numbers.js";
 
 const MOST_PLAYERS = 6; // whose results are on the first screen of a report
 
@@ -16,7 +16,7 @@ export function create(element, { source, fail }) {
   const rates = new CurveChart({ label: "Games won against scripted players; a draw is half", unit: "share", range: [0, 1], height: 240 });
   const exploitability = new CurveChart({ label: "Exploitability (NashConv); 0 cannot be beaten", unit: "NashConv", height: 240 });
   const exploited = new CurveChart({ label: "Games that a trained exploiter wins; a lower bound", unit: "share", range: [0, 1], height: 240 });
-  const charts = [ratings, rates, exploitability, exploited];
+  const charts = [exploitability, ratings, rates, exploited]; // what is exact comes first
   const verdictPanel = panel("Strength", verdict, yardsticks);
   const curvesPanel = panel("Over training", make("div", { class: "charts strength" }, ...charts.map((one) => one.element)));
   const tiles = make("dl", { class: "tiles" });
@@ -89,7 +89,10 @@ export function create(element, { source, fail }) {
     rates.show(one.win_rates);
     exploitability.show(one.exploitability);
     exploited.show(one.exploited);
-    best = one.best === null ? null : [one.best, one.best_elo, one.rating_unit];
+    const measured = one.exploitability.find((curve) => curve.name === one.player)?.y.filter(isKnown) ?? [];
+    lowest = measured.length ? Math.min(...measured) : null;
+    // Where it is known how much a player can be beaten by, its rating by won games is not what makes it the best.
+    best = one.best === null ? null : [one.best, lowest === null ? one.best_elo : null, one.rating_unit];
     drawTiles();
   }
 
@@ -108,6 +111,7 @@ export function create(element, { source, fail }) {
   }
 
   let best = null;
+  let lowest = null;
   let shown = null;
   let playing = "";
 
@@ -186,6 +190,7 @@ export function create(element, { source, fail }) {
           ],
       [one.ended ? "trained for" : "training for", one.trained_s === null ? measuring : span(one.trained_s)],
       one.cpu_s === null ? null : ["CPU time", span(one.cpu_s), "of all processes"],
+      lowest === null ? null : ["NashConv", short(lowest), "0 cannot be beaten"],
       best === null
         ? null
         : ["best player", playerLink(best[0]), best[1] === null ? "" : `${best[2] === "Elo" ? elo(best[1]) : short(best[1])} ${best[2]}`],

@@ -2,7 +2,7 @@
 
 import { CurveChart } from "./curve_chart.js";
 import { choice, make, makeSvg, panel, playerLink, whisker } from "./dom.js";
-import { elo, percent, roleScore, short, UNKNOWN, whole } from "./numbers.js";
+import { elo, isNarrow, percent, roleScore, short, UNKNOWN, whole } from "./numbers.js";
 import { SortableTable } from "./sortable_table.js";
 
 const LINES = 10; // curves that can be told apart
@@ -17,6 +17,14 @@ const GROUPS = [
   ["Learning rate", (name) => name === "learning_rate"],
   ["Lag", (name) => name === "lag" || name === "max_lag"],
 ];
+
+const UNITS = {
+  Loss: "loss",
+  "Distance of the policies": "nats, share",
+  Episodes: "score",
+  "Learning rate": "rate",
+  Lag: "updates",
+};
 
 const ORDERS = [
   ["rating", (one) => -(one.elo ?? -Infinity)],
@@ -38,7 +46,7 @@ export function createList(element, { source }) {
 
   function draw() {
     const byName = (a, b) => a.id.localeCompare(b.id, "en", { numeric: true });
-    const players = [...league.players].sort((a, b) => (order[1] ? order[1](a) - order[1](b) : 0) || byName(a, b));
+    const players = [...league.players, ...league.lost].sort((a, b) => (order[1] ? order[1](a) - order[1](b) : 0) || byName(a, b));
     cards.replaceChildren(...players.map((one) => card(one, league, source.isLive)));
   }
 
@@ -52,19 +60,26 @@ export function createList(element, { source }) {
   };
 }
 
-function card(one, league, isServed) {
+// Games and the share won, of the pairs that have met often enough.
+function record(one, league) {
   const at = league.players.indexOf(one);
+  if (at < 0) return [one.games, one.win_rate]; // its weights are lost
   const met = league.win_rates[at].map((rate, other) => [rate, league.games[at][other]]).filter(([rate], other) => rate !== null && other !== at);
   const games = met.reduce((sum, [, number]) => sum + number, 0);
-  const won = met.reduce((sum, [rate, number]) => sum + rate * number, 0);
+  return [games, games ? met.reduce((sum, [rate, number]) => sum + rate * number, 0) / games : null];
+}
+
+function card(one, league, isServed) {
+  const isLost = league.lost.includes(one);
+  const [games, won] = record(one, league);
   const half = one.elo_interval === null ? 0 : (one.elo_interval[1] - one.elo_interval[0]) / 2;
   const facts = [
     ["role", one.role],
     one.parent === null ? null : ["parent", playerLink(one.parent)],
     league.teams === 1
       ? ["score", one.score === null ? UNKNOWN : short(one.score[0])]
-      : ["Elo", one.elo === null ? UNKNOWN : half > 0.5 ? `${elo(one.elo)} ± ${Math.round(half)}` : elo(one.elo)],
-    games ? ["record", `wins ${percent(won / games)} of ${whole(games)} games`] : null,
+      : ["Elo", !isNarrow(one) ? `${UNKNOWN}${half ? ` (± ${Math.round(half)})` : ""}` : half > 0.5 ? `${elo(one.elo)} ± ${Math.round(half)}` : elo(one.elo)],
+    games ? ["record", `wins ${percent(won)} of ${whole(games)} games`] : null,
     one.role === "scripted" ? null : ["trained on", short(one.decisions)],
   ];
   const tags = [one.weights, one.opponents === null ? null : "learns", ...one.tags].filter((tag) => tag !== null);
@@ -73,7 +88,7 @@ function card(one, league, isServed) {
     {},
     make("h3", {}, playerLink(one.id), ...tags.flatMap((tag) => [" ", make("span", { class: "tag" }, tag)])),
     make("dl", { class: "facts" }, ...facts.filter((fact) => fact !== null).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
-    isServed ? make("a", { class: "button", href: `play/?player=${encodeURIComponent(one.id)}`, "aria-label": `play against ${one.id}` }, "play") : null,
+    isServed && !isLost ? make("a", { class: "button", href: `play/?player=${encodeURIComponent(one.id)}`, "aria-label": `play against ${one.id}` }, "play") : null,
   );
 }
 
@@ -107,6 +122,7 @@ export function create(element, { argument: player }) {
   });
   const overTime = new CurveChart({
     label: "Win rate against each opponent, of the games since the point before",
+    unit: "share",
     range: [0, 1],
     height: 260,
   });
@@ -129,7 +145,7 @@ export function create(element, { argument: player }) {
   function render(_, one) {
     const line = one.line;
     const facts = [
-      ["Elo", elo(line.elo), line.elo_interval === null ? "" : line.elo_interval.map(elo).join(" to ")],
+      ["Elo", isNarrow(line) ? elo(line.elo) : UNKNOWN, line.elo_interval === null ? "" : line.elo_interval.map(elo).join(" to ")],
       ["role", line.role, line.tags.join(", ")],
       ["trained on", short(line.decisions), "decisions"],
       ["games", whole(line.games), "after old ones have faded"],
@@ -193,7 +209,8 @@ export function create(element, { argument: player }) {
       const found = curves.filter((curve) => belongs(curve.name));
       if (found.length === 0) continue;
       if (!drawn.has(label)) {
-        drawn.set(label, new CurveChart({ label, unit: found.length === 1 ? found[0].unit : "", height: 180 }));
+        const unit = found.every((curve) => curve.unit === found[0].unit) ? found[0].unit : "";
+        drawn.set(label, new CurveChart({ label, unit: unit || UNITS[label] || "", height: 180 }));
         charts.append(drawn.get(label).element);
       }
       drawn.get(label).show(found.slice(0, 2 * LINES));

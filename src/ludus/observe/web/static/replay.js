@@ -93,11 +93,10 @@ export function mount(element, replay, { onStep = () => {} } = {}) {
 function players(replay) {
   const list = make("ul", { of: "replay-who" });
   replay.players.forEach((player, seat) => {
-    const model = player.model ? ` (${player.model})` : "";
     const score = replay.score[replay.teams[seat]];
     list.append(make("li", {},
       make("span", { of: `game-dot of${replay.teams[seat] % 4}` }),
-      make("span", { text: `${player.name}${model}: ${score}` })));
+      make("span", { text: `${player.name}: ${score}` })));
   });
   return list;
 }

@@ -10,7 +10,8 @@ export function create(element) {
   const picture = make("div", { class: "spinning" });
   const list = make("ol", { class: "layers" });
   let shown = null;
-  element.replaceChildren(panel("Spinning top", words, picture), panel("Layers, strongest first", list));
+  const layers = panel("Layers, strongest first", list);
+  element.replaceChildren(panel("Spinning top", words, picture), layers);
   const observer = new ResizeObserver(() => draw());
   observer.observe(picture);
 
@@ -40,6 +41,7 @@ export function create(element) {
         ),
       );
     }
+    layers.hidden = shown.layers.length === 0;
     list.replaceChildren(
       ...shown.layers.map((layer) =>
         make(

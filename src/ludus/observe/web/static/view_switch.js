@@ -28,7 +28,7 @@ export function startViews({ source, views, first, head, tell }) {
     };
     const chosen = views[view];
     const build = chosen.createList && !argument ? chosen.createList : chosen.create;
-    current = { ...build(element, { source, argument, fail }), fail, problem };
+    current = { ...build(element, { source, argument, fail }), fail, problem, element, isDrawn: false };
     for (const one of current.documents) load(one, current);
   }
 
@@ -37,10 +37,14 @@ export function startViews({ source, views, first, head, tell }) {
       const found = await source.get(name);
       if (name === head) tell(found, true);
       if (view === null || view !== current || !view.documents.includes(name)) return;
+      view.element.hidden = false; // before it is drawn: what is hidden has no width
+      view.isDrawn = true;
       view.render(name, found);
       view.problem.hidden = true;
     } catch (error) {
-      if (view === current && view !== null) view.fail(error);
+      if (view !== current || view === null) return;
+      view.element.hidden = !view.isDrawn; // panels without content tell nothing
+      view.fail(error);
     }
   }
 
