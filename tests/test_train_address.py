@@ -15,7 +15,7 @@ from ludus.config import ConfigError
 from ludus.data.schedules import at
 from ludus.data.specs import ActionSpec, Box, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
 from ludus.defaults import (
-    GameFacts,
+    GameTraits,
     affordable_batch,
     default_actor,
     default_algorithm,
@@ -148,27 +148,27 @@ BOARD = Planes(channels=3, height=6, width=7)
 @pytest.mark.parametrize(
     ("facts", "goal"),
     [
-        (GameFacts(spec=spec(1)), "score"),
-        (GameFacts(spec=spec(3, teams=(0, 0, 0)), hidden=True), "score"),
-        (GameFacts(spec=spec(), hidden=False), "strength"),
-        (GameFacts(spec=spec()), "strength"),
-        (GameFacts(spec=spec(), hidden=True), "equilibrium"),
-        (GameFacts(spec=spec(), hidden=True, decisions=500.0), "equilibrium"),
-        (GameFacts(spec=spec(), simultaneous=True, decisions=5.0), "equilibrium"),
-        (GameFacts(spec=spec(), simultaneous=True, decisions=500.0), "strength"),
-        (GameFacts(spec=spec(3), simultaneous=True, decisions=1.0), "equilibrium"),
+        (GameTraits(spec=spec(1)), "score"),
+        (GameTraits(spec=spec(3, teams=(0, 0, 0)), hidden=True), "score"),
+        (GameTraits(spec=spec(), hidden=False), "strength"),
+        (GameTraits(spec=spec()), "strength"),
+        (GameTraits(spec=spec(), hidden=True), "equilibrium"),
+        (GameTraits(spec=spec(), hidden=True, decisions=500.0), "equilibrium"),
+        (GameTraits(spec=spec(), simultaneous=True, decisions=5.0), "equilibrium"),
+        (GameTraits(spec=spec(), simultaneous=True, decisions=500.0), "strength"),
+        (GameTraits(spec=spec(3), simultaneous=True, decisions=1.0), "equilibrium"),
     ],
 )
-def test_the_goal_follows_from_teams_and_information(facts: GameFacts, goal: str) -> None:
+def test_the_goal_follows_from_teams_and_information(facts: GameTraits, goal: str) -> None:
     assert goal_of(facts) == goal
 
 
 def test_hidden_information_gets_a_magnet_whose_weight_falls() -> None:
-    algorithm = default_algorithm(GameFacts(spec=spec(), hidden=True), 1_000_000)
+    algorithm = default_algorithm(GameTraits(spec=spec(), hidden=True), 1_000_000)
     assert isinstance(algorithm, MagnetPolicyGradient)
     assert at(algorithm.magnet_weight, 1.0) < at(algorithm.magnet_weight, 0.5) < at(algorithm.magnet_weight, 0.0)
-    assert isinstance(default_algorithm(GameFacts(spec=spec(), hidden=False), 1_000_000), PPO)
-    role = default_league(GameFacts(spec=spec(), hidden=True), 1_000_000).roles["main"]
+    assert isinstance(default_algorithm(GameTraits(spec=spec(), hidden=False), 1_000_000), PPO)
+    role = default_league(GameTraits(spec=spec(), hidden=True), 1_000_000).roles["main"]
     assert isinstance(role.matchmaking, SelfPlay)
     assert role.promotion == BySteps(every=100_000)
 
@@ -179,7 +179,7 @@ def test_the_magnet_lets_go_as_far_as_the_budget_allows(budget: int, weight: flo
 
 
 def test_a_small_game_gets_a_magnet_that_moves() -> None:
-    small = GameFacts(spec=spec(), hidden=True, variety=0.01)
+    small = GameTraits(spec=spec(), hidden=True, variety=0.01)
     copies = {}
     for budget in (100_000, 500_000, 1_000_000, 10_000_000):
         algorithm = default_algorithm(small, budget)
@@ -195,12 +195,12 @@ def test_a_small_game_gets_a_magnet_that_moves() -> None:
     [(1.0, 1.0, 1.0), (4.3, 13.0, 0.23), (0.8, 1.0, 1.0), (0.05, 1.0, 1.0), (0.01, 0.02, 50.0)],
 )
 def test_stakes_are_brought_to_one(deviation: float, largest: float, scale: float) -> None:
-    facts = GameFacts(spec=spec(), hidden=True, deviation=deviation, largest=largest)
+    facts = GameTraits(spec=spec(), hidden=True, deviation=deviation, largest=largest)
     assert reward_scale(facts) == scale
 
 
 def test_one_seat_gets_small_batches_and_snapshots_by_score() -> None:
-    facts = GameFacts(spec=spec(1), decisions=200.0)
+    facts = GameTraits(spec=spec(1), decisions=200.0)
     learner, actor = default_learner(facts), default_actor(facts)
     assert default_budget(facts) // learner.batch_size > 100, "updates"
     assert learner.epochs * learner.batch_size // learner.minibatch_size >= 8, "gradient steps of an update"
@@ -213,7 +213,7 @@ def test_one_seat_gets_small_batches_and_snapshots_by_score() -> None:
 @pytest.mark.parametrize("teams", [1, 2, 3, 4, 5, 7])
 @pytest.mark.parametrize("decisions", [1.0, 12.0, 300.0])
 def test_every_side_sits_on_every_team_equally_often(teams: int, decisions: float) -> None:
-    actor = default_actor(GameFacts(spec=spec(teams), decisions=decisions))
+    actor = default_actor(GameTraits(spec=spec(teams), decisions=decisions))
     assert actor.episodes_per_table % teams == 0
     assert actor.num_tables % actor.matches == 0
     assert fit_to_teams(4, 3) == 6
@@ -223,20 +223,20 @@ def test_every_side_sits_on_every_team_equally_often(teams: int, decisions: floa
 @pytest.mark.parametrize("seats", [1, 2, 3, 6, 10, 60])
 @pytest.mark.parametrize("part", [None, BOARD, SCREEN])
 def test_a_round_of_trajectories_is_at_most_one_batch(seats: int, part: Part | None) -> None:
-    facts = GameFacts(spec=spec(seats, part=part), decisions=40.0)
+    facts = GameTraits(spec=spec(seats, part=part), decisions=40.0)
     actor, learner = default_actor(facts), default_learner(facts)
     assert actor.num_tables * actor.unroll_length * seats <= learner.batch_size
     assert actor.num_tables % actor.matches == 0
 
 
 def test_long_episodes_get_longer_unrolls() -> None:
-    unrolls = [default_actor(GameFacts(spec=spec(), decisions=length)).unroll_length for length in (1.0, 12.0, 500.0)]
+    unrolls = [default_actor(GameTraits(spec=spec(), decisions=length)).unroll_length for length in (1.0, 12.0, 500.0)]
     assert unrolls == [8, 16, 32]
-    assert default_actor(GameFacts(spec=spec(1, part=SCREEN), decisions=900.0)).unroll_length == 128
+    assert default_actor(GameTraits(spec=spec(1, part=SCREEN), decisions=900.0)).unroll_length == 128
 
 
 def test_pictures_get_convolutions_and_small_minibatches() -> None:
-    facts = GameFacts(spec=spec(1, part=SCREEN), decisions=900.0)
+    facts = GameTraits(spec=spec(1, part=SCREEN), decisions=900.0)
     model = default_model(facts)
     assert has_pictures(facts.spec)
     assert not has_pictures(spec(part=BOARD))
@@ -248,7 +248,7 @@ def test_pictures_get_convolutions_and_small_minibatches() -> None:
 
 
 def test_large_pictures_get_small_batches_and_more_convolutions() -> None:
-    facts = GameFacts(spec=spec(2, part=Planes(channels=3, height=480, width=280, dtype="uint8")), decisions=900.0)
+    facts = GameTraits(spec=spec(2, part=Planes(channels=3, height=480, width=280, dtype="uint8")), decisions=900.0)
     learner, actor, model = default_learner(facts), default_actor(facts), default_model(facts)
     assert isinstance(model, ActorCritic)
     assert model.channels == (8, 16, 32, 32, 32)
@@ -259,8 +259,8 @@ def test_large_pictures_get_small_batches_and_more_convolutions() -> None:
 
 
 def test_evaluation_stays_a_small_part_of_the_budget() -> None:
-    short = default_evaluation(GameFacts(spec=spec(), decisions=5.0), 1_000_000)
-    long = default_evaluation(GameFacts(spec=spec(), decisions=5_000.0), 1_000_000)
+    short = default_evaluation(GameTraits(spec=spec(), decisions=5.0), 1_000_000)
+    long = default_evaluation(GameTraits(spec=spec(), decisions=5_000.0), 1_000_000)
     assert (short.episodes, long.episodes) == (512, 4)
 
 

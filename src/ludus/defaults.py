@@ -46,7 +46,7 @@ FEW_SIGHTS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class GameFacts:
+class GameTraits:
     """What the defaults depend on."""
 
     spec: GameSpec
@@ -66,20 +66,20 @@ class GameFacts:
     """Share of the decisions in random play that were made at a sight not seen before."""
 
 
-def facts_of(game: GameSource) -> GameFacts:
+def facts_of(game: GameSource) -> GameTraits:
     """The facts of a game. Plays it with random moves for a moment, unless it needs programs of the user's."""
     spec = game.spec
     hidden = spec.hidden_information
     if hidden is None and (root := game.tree()) is not None:
         hidden = hides_information(root)
     quick = [name for name, bot in game.bots().items() if not isinstance(bot, SearchBot)]
-    known = GameFacts(spec=spec, opponents=tuple(sorted(quick, key=lambda name: name != "random")), hidden=hidden)
+    known = GameTraits(spec=spec, opponents=tuple(sorted(quick, key=lambda name: name != "random")), hidden=hidden)
     if isinstance(game, NeedsMore):
         return replace(known, decisions=float(min(spec.max_length, 1_000)))
     return _played(game, known)
 
 
-def _played(game: GameSource, known: GameFacts, tables: int = 4, steps: int = 400) -> GameFacts:
+def _played(game: GameSource, known: GameTraits, tables: int = 4, steps: int = 400) -> GameTraits:
     spec, bot, rng = known.spec, RandomBot(), np.random.Generator(np.random.PCG64(0))
     team, kind_of = np.array(spec.teams), np.array(spec.seats)
     decisions, totals, sights, looks, simultaneous = [], [], set[bytes](), 0, False
@@ -161,7 +161,7 @@ def _same_future(one: TreeState, other: TreeState, depth: int = 3) -> bool:
     return all(_same_future(left, right, depth - 1) for left, right in children)
 
 
-def goal_of(facts: GameFacts) -> Goal:
+def goal_of(facts: GameTraits) -> Goal:
     if facts.spec.num_teams == 1:
         return "score"
     if has_boxes(facts.spec):
@@ -200,13 +200,13 @@ def fit_to_teams(episodes: int, teams: int) -> int:
     return -(-episodes // teams) * teams
 
 
-def default_budget(facts: GameFacts) -> int:
+def default_budget(facts: GameTraits) -> int:
     if has_pictures(facts.spec):
         return 3_000_000
     return {"score": 500_000, "equilibrium": 4_000_000, "strength": 5_000_000}[goal_of(facts)]
 
 
-def default_model(facts: GameFacts) -> ModelConfig:
+def default_model(facts: GameTraits) -> ModelConfig:
     goal = goal_of(facts)
     scaled = goal == "equilibrium"  # its rewards are scaled already
     base = ActorCritic(
@@ -222,7 +222,7 @@ def default_model(facts: GameFacts) -> ModelConfig:
     return replace(base, activation="relu", separate_critic=False) if goal == "strength" else base
 
 
-def default_algorithm(facts: GameFacts, budget: int) -> Algorithm:
+def default_algorithm(facts: GameTraits, budget: int) -> Algorithm:
     if goal_of(facts) == "equilibrium":
         uniform = MagnetPolicyGradient(
             magnet_weight=Exponential(start=0.3, end=last_magnet_weight(budget)),
@@ -249,13 +249,13 @@ def last_magnet_weight(budget: int) -> float:
     return float(f"{0.1 * math.sqrt(1e6 / max(budget, 1e6)):.2g}")
 
 
-def reward_scale(facts: GameFacts) -> float:
+def reward_scale(facts: GameTraits) -> float:
     """Brings what is at stake to about one, the unit of the magnet's weights. Where random play seldom wins, its
     deviation says too little, and a single win is the unit. Two digits read well among a run's settings."""
     return float(f"{1.0 / max(facts.deviation, min(facts.largest, 1.0)):.2g}")
 
 
-def default_actor(facts: GameFacts) -> ActorConfig:
+def default_actor(facts: GameTraits) -> ActorConfig:
     """Trajectories of all seats at all tables together are at most one batch, so that updates come often."""
     pictures, goal = has_pictures(facts.spec), goal_of(facts)
     per_seat = default_learner(facts).batch_size // facts.spec.num_seats
@@ -273,7 +273,7 @@ def default_actor(facts: GameFacts) -> ActorConfig:
     )
 
 
-def default_learner(facts: GameFacts) -> LearnerConfig:
+def default_learner(facts: GameTraits) -> LearnerConfig:
     pictures, goal = has_pictures(facts.spec), goal_of(facts)
     wanted = 2_048 if goal == "score" or pictures else 4_096 if goal == "equilibrium" else 8_192
     batch = affordable_batch(facts.spec, wanted)
@@ -296,7 +296,7 @@ def default_learner(facts: GameFacts) -> LearnerConfig:
     )
 
 
-def default_league(facts: GameFacts, budget: int) -> LeagueRules:
+def default_league(facts: GameTraits, budget: int) -> LeagueRules:
     goal, every = goal_of(facts), max(budget // 10, 2 * default_learner(facts).batch_size)
     if goal == "score":
         role = Role(promotion=ByScore(min_episodes=20, min_decisions=max(1, budget // 30)), snapshot_weights="average")
@@ -311,7 +311,7 @@ def default_league(facts: GameFacts, budget: int) -> LeagueRules:
     return LeagueRules(roles={"main": role}, bots=facts.opponents)
 
 
-def default_evaluation(facts: GameFacts, budget: int) -> EvaluationConfig:
+def default_evaluation(facts: GameTraits, budget: int) -> EvaluationConfig:
     """A match takes at most about a fiftieth of the budget, so that evaluation never outlasts training."""
     per_episode = facts.decisions * facts.spec.num_seats
     affordable = max(2 * facts.spec.num_teams, round(budget / 50 / per_episode))
@@ -320,7 +320,7 @@ def default_evaluation(facts: GameFacts, budget: int) -> EvaluationConfig:
     return EvaluationConfig(opponents=facts.opponents, past=2, episodes=min(affordable, 512))
 
 
-def default_experiment(game: GameSource, facts: GameFacts, budget: int | None = None) -> Experiment:
+def default_experiment(game: GameSource, facts: GameTraits, budget: int | None = None) -> Experiment:
     """The experiment for a game with these facts. Snapshots and checkpoints are spread over the budget."""
     budget = budget or default_budget(facts)
     return Experiment(
@@ -361,7 +361,7 @@ def split_options(game: GameSource, overrides: Mapping[str, Any]) -> tuple[GameS
     return apply_overrides(_Playing(game=game), options).game, others
 
 
-def describe_defaults(facts: GameFacts) -> str:
+def describe_defaults(facts: GameTraits) -> str:
     """Which defaults were chosen and why, in one line."""
     spec, learner, actor = facts.spec, default_learner(facts), default_actor(facts)
     seats = "one seat" if spec.num_seats == 1 else f"one team of {spec.num_seats} seats"

@@ -13,7 +13,7 @@ from command_line import TINY, exit_code
 from planted_runs import plant
 from watched_runs import watched
 
-from ludus.evaluation.game_recorder import Entrant, game_line, play_game
+from ludus.evaluation.game_recorder import TeamPlayer, game_line, play_game
 from ludus.evaluation.play.replays import replay_reader
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.observe.recorded_games import GameFolder, GameLine, encode_game
@@ -48,7 +48,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def record_skirmish(run: Path) -> None:
     """A game of two bots: a network takes too long to train."""
     bots = Skirmish().bots()
-    entrants = [Entrant(name=name, seated=SeatedPlayer(bot=bots[name])) for name in ("random", "random")]
+    entrants = [TeamPlayer(name=name, seated=SeatedPlayer(bot=bots[name])) for name in ("random", "random")]
     content = encode_game(record := play_game(Skirmish(), entrants, seed=1, seconds=60.0))
     folder = GameFolder(run)
     line = game_line(record, "000001", ("main.1", "random"), 0, len(content), 1, 0)

@@ -14,10 +14,10 @@ from ludus.data.records import ModelId
 from ludus.runtime.ray.transfer import (
     ArrayMessage,
     Counters,
+    NodeUpdate,
     TrajectoryDelivery,
     TrajectoryReceiver,
     TrajectorySender,
-    Update,
     pack_slots,
 )
 from ludus.system.shared_memory import Signal
@@ -38,7 +38,7 @@ class Post:
     def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> Any:
         return self._send(lambda: self.inlet.deliver(delivery, parcel))
 
-    def update(self, update: Update, weights: Any) -> Any:
+    def update(self, update: NodeUpdate, weights: Any) -> Any:
         return self._send(lambda: self.outlet.take_in(update, weights))
 
     def share(self, parcel: ArrayMessage) -> Any:

@@ -16,9 +16,9 @@ from played_runs import small
 from ludus.config import ConfigError, encode
 from ludus.evaluation import game_recorder
 from ludus.evaluation.game_recorder import (
-    Entrant,
     GameRecorder,
     GamesOnRequest,
+    TeamPlayer,
     TooSlow,
     game_line,
     play_game,
@@ -42,7 +42,7 @@ from ludus.workers.player_cache import SeatedPlayer
 
 
 def with_bots(source: GameSource, *names: str, seed: int = 3, seconds: float = 60.0) -> GameRecord:
-    entrants = [Entrant(name=name, seated=SeatedPlayer(bot=source.bots()[name])) for name in names]
+    entrants = [TeamPlayer(name=name, seated=SeatedPlayer(bot=source.bots()[name])) for name in names]
     return play_game(source, entrants, seed=seed, seconds=seconds)
 
 

@@ -13,7 +13,7 @@ import pytest
 from planted_runs import plant, status_of
 from planted_studies import plant_study
 
-from ludus.observe.comparison import MOST_LINES, Asked
+from ludus.observe.comparison import MOST_LINES, ComparisonRequest
 from ludus.observe.documents import RunLine, RunListing
 from ludus.observe.run_list import DAMAGED, RUNS, RunList, has_runs
 from ludus.observe.study_results import StudyResults, mean_curve
@@ -133,13 +133,13 @@ def looked_at(path: Path) -> RunList:
 def test_a_study_is_a_band_for_each_setting(tmp_path: Path) -> None:
     study = plant_study(tmp_path / "magnet")
     runs = looked_at(tmp_path)
-    found = runs.comparison(Asked(study=["magnet"], of="metric", name="main/nash_conv"))
+    found = runs.comparison(ComparisonRequest(study=["magnet"], of="metric", name="main/nash_conv"))
     for line, (setting, curves) in zip(found.lines, StudyResults(study).curves("main/nash_conv").items(), strict=True):
         x, mean, low, high = mean_curve([*curves.values()])
         assert (line.name, line.seeds) == (setting, 3)
         for shown, expected in ((line.x, x), (line.y, mean), (line.low, low), (line.high, high)):
             assert shown == pytest.approx(expected, rel=1e-4)
-    over_time = runs.comparison(Asked(study=["magnet"], of="nash_conv", over="time"))
+    over_time = runs.comparison(ComparisonRequest(study=["magnet"], of="nash_conv", over="time"))
     assert over_time.x_unit == "seconds of training"
     assert over_time.lines[0].x[-1] == pytest.approx(2.0 * 29)  # 30 rows, two seconds apart
     assert over_time.lines[0].y == pytest.approx(found.lines[0].y, rel=0.05)
@@ -151,7 +151,7 @@ def test_any_runs_are_compared(tmp_path: Path) -> None:
     with closing(RunView(folders[0])) as view:
         view.refresh()
         strength = msgspec.to_builtins(view.document("strength"))
-    rating = runs.comparison(Asked(run=["b", "a"]))
+    rating = runs.comparison(ComparisonRequest(run=["b", "a"]))
     assert [line.name for line in rating.lines] == ["b", "a"]
     known = next(line for line in strength["ratings"] if line["name"] == strength["player"])
     assert (rating.lines[1].x, rating.lines[1].y) == (known["x"], known["y"])
@@ -160,15 +160,15 @@ def test_any_runs_are_compared(tmp_path: Path) -> None:
     )
     assert rating.bots == [line["name"] for line in strength["win_rates"]]
     for bot in rating.bots:
-        rates = runs.comparison(Asked(run=["a"], of="win_rate", name=bot))
+        rates = runs.comparison(ComparisonRequest(run=["a"], of="win_rate", name=bot))
         measured = next(line for line in strength["win_rates"] if line["name"] == bot)
         pairs = [(x, y) for x, y in zip(measured["x"], measured["y"], strict=True) if y is not None]
         assert [*zip(rates.lines[0].x, rates.lines[0].y, strict=True)] == pairs
-    entropy = runs.comparison(Asked(run=["a"], of="metric", name="main/entropy"))
+    entropy = runs.comparison(ComparisonRequest(run=["a"], of="metric", name="main/entropy"))
     rows = [json.loads(line) for line in (folders[0].metrics / "train.jsonl").read_text().splitlines()]
     assert entropy.unit == "nats"
     assert entropy.lines[0].y == pytest.approx([row["main/entropy"] for row in rows], rel=1e-4)
-    assert runs.comparison(Asked(run=["a", "gone"], of="nash_conv")).notes[-1] == "Not measured by a."
+    assert runs.comparison(ComparisonRequest(run=["a", "gone"], of="nash_conv")).notes[-1] == "Not measured by a."
 
 
 def test_too_many_lines_are_refused_by_name(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_too_many_lines_are_refused_by_name(tmp_path: Path) -> None:
     for number in range(1, MOST_LINES + 4):
         shutil.copytree(tmp_path / "run0", tmp_path / f"run{number}")
     runs = looked_at(tmp_path)
-    found = runs.comparison(Asked(run=[f"run{number}" for number in range(MOST_LINES + 4)]))
+    found = runs.comparison(ComparisonRequest(run=[f"run{number}" for number in range(MOST_LINES + 4)]))
     assert len(found.lines) == MOST_LINES
     with pytest.raises(ValueError, match="of"):
         runs.encoded_comparison({"of": ["everything"]})

@@ -53,7 +53,7 @@ TABLE = np.array([0])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entrant:
+class TeamPlayer:
     """A player of one team."""
 
     name: str
@@ -65,7 +65,7 @@ class TooSlow(GameError):  # noqa: N818
     """A game took more processor time than it may."""
 
 
-def play_game(source: GameSource, entrants: Sequence[Entrant], *, seed: int, seconds: float) -> GameRecord:
+def play_game(source: GameSource, entrants: Sequence[TeamPlayer], *, seed: int, seconds: float) -> GameRecord:
     """Play one game and record it. `entrants`: by team. Raises TooSlow after so many seconds of processor time."""
     began = time.thread_time()
     with closing(source.tables(1)) as tables:
@@ -372,7 +372,7 @@ class GameRecorder:
         missing = [name for name in dict.fromkeys(due.sides) if name not in self._seated]
         self._seated |= load_players(experiment, self._training.folder, league, missing)
         entrants = [
-            Entrant(name=name, seated=self._seated[name], weights=league.players[name].played_weights)
+            TeamPlayer(name=name, seated=self._seated[name], weights=league.players[name].played_weights)
             for name in due.sides
         ]
         for name in list(self._seated)[:-MOST_SEATED]:
@@ -439,7 +439,8 @@ class GamesOnRequest:
                     f"{source.spec.name} has {teams} teams, so {teams} players are needed, not {len(names)}"
                 )
             entrants = [
-                Entrant(name=name, seated=opponents.seat(name)[1], weights=opponents.weights_of(name)) for name in names
+                TeamPlayer(name=name, seated=opponents.seat(name)[1], weights=opponents.weights_of(name))
+                for name in names
             ]
             seed = _seed(time.time_ns())
             return play_game(source, entrants, seed=seed, seconds=LONGEST_REQUEST_S)

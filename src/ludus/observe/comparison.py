@@ -25,7 +25,7 @@ _UNITS = ((3 * 3600.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "s
 Quantity = Literal["rating", "win_rate", "nash_conv", "metric"]
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ComparisonRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What shall be compared."""
 
     run: list[str] = []
@@ -100,7 +100,7 @@ class _Curve:
 
 
 def compare(
-    asked: Asked,
+    asked: ComparisonRequest,
     runs: Sequence[str],
     studies: Sequence[ComparedStudy],
     read: Mapping[str, tuple[ReadRun, MetricsTable]],

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ludus.observe.comparison import MOST_LINES, Asked, ComparedStudy, Comparison, ReadRun, compare
+from ludus.observe.comparison import MOST_LINES, ComparedStudy, Comparison, ComparisonRequest, ReadRun, compare
 from ludus.observe.documents import MetricsTable, OtherFolder, RunLine, RunListing, StudyLine, StudyPage
 from ludus.observe.league_fold import RunFold
 from ludus.observe.overview import kind_of
@@ -264,7 +264,7 @@ class RunList:
         with self._front:
             return [] if self._made is None or self._made[0] == self._changes else [RUNS]
 
-    def comparison(self, asked: Asked) -> Comparison:
+    def comparison(self, asked: ComparisonRequest) -> Comparison:
         """Curves of the runs and studies that are asked for; those that are not there are left out."""
         with self._front:
             runs = [key for key in asked.run if key in self._runs][:MOST_LINES]
@@ -297,7 +297,7 @@ class RunList:
         """As JSON; what is asked for as the words of an address."""
         plain = {name: values if name in ("run", "study") else values[-1] for name, values in asked.items()}
         try:
-            chosen = msgspec.convert(plain, Asked)
+            chosen = msgspec.convert(plain, ComparisonRequest)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
         return encoded_document(self.comparison(chosen))

@@ -23,12 +23,12 @@ from ludus.runtime.launcher import LocalLauncher, SpawnOrder
 from ludus.runtime.ray.connection import NAMESPACE
 from ludus.runtime.ray.transfer import (
     ArrayMessage,
+    NodeUpdate,
     Peer,
     PeerLost,
     TrajectoryDelivery,
     TrajectoryReceiver,
     TrajectorySender,
-    Update,
 )
 from ludus.runtime.ray.user_code import CodeArchive, Mirror, NodeFacts
 from ludus.runtime.shared_parts import WAIT_S
@@ -345,7 +345,7 @@ class NodeAgent:
 
     @_in_group("traffic")
     @_in_own_thread
-    def update(self, update: Update, weights: ArrayMessage | None) -> bool:
+    def update(self, update: NodeUpdate, weights: ArrayMessage | None) -> bool:
         return self._sender is None or self._sender.take_in(update, weights)
 
     # --- in the agent's thread ---
@@ -454,7 +454,7 @@ class RayPeer(Peer):
     def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> Future[bool]:
         return self._call("deliver", delivery, message)
 
-    def update(self, update: Update, weights: Any) -> Future[bool]:
+    def update(self, update: NodeUpdate, weights: Any) -> Future[bool]:
         return self._call("update", update, weights)
 
     def share(self, message: ArrayMessage) -> Any:

@@ -182,7 +182,7 @@ class Peer(Protocol):
     """Another node. Calls return at once and arrive in order. The answer False refuses a message."""
 
     def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> Future[bool]: ...
-    def update(self, update: Update, weights: Any) -> Future[bool]:
+    def update(self, update: NodeUpdate, weights: Any) -> Future[bool]:
         """`weights`: a result of `share`, or None."""
 
     def share(self, message: ArrayMessage) -> Any:
@@ -222,7 +222,7 @@ class LearnerState(msgspec.Struct, frozen=True):
     """By place of an actor."""
 
 
-class Update(msgspec.Struct, frozen=True):
+class NodeUpdate(msgspec.Struct, frozen=True):
     """From the learner's node to another one."""
 
     actors: list[UsedUp]
@@ -267,7 +267,7 @@ class TrajectorySender:
         self._parts = parts
         self._signals = signals
         self._ranks = ranks
-        self._held: deque[Update] = deque()
+        self._held: deque[NodeUpdate] = deque()
         """News that wait for the weights of the rank that is here."""
         self._compress = compress
         self._in_flight = in_flight
@@ -331,7 +331,7 @@ class TrajectorySender:
         lane.present = present
         self.bytes += message.body.nbytes
 
-    def take_in(self, update: Update, weights: ArrayMessage | None) -> bool:
+    def take_in(self, update: NodeUpdate, weights: ArrayMessage | None) -> bool:
         """News of the learner: actors that waited for it go on. False: the weights have to be sent again."""
         whole = weights is None or self._publish(update.models, weights)
         if not whole or (not self._held and self._has_weights(update)):
@@ -340,12 +340,12 @@ class TrajectorySender:
             self._held.append(update)
         return whole
 
-    def _has_weights(self, update: Update) -> bool:
+    def _has_weights(self, update: NodeUpdate) -> bool:
         """Whether this node has these weights, or newer ones: an actor that goes on has to act with them."""
         named = map(ModelId.parse, update.models)
         return all((newest := self._parts.weights.newest(one.player)) and newest >= one for one in named)
 
-    def _pass_on(self, update: Update) -> None:
+    def _pass_on(self, update: NodeUpdate) -> None:
         for done in update.actors:
             lane = self._lanes.get((done.actor, done.learner))
             if lane is not None and lane.epoch == done.epoch:
@@ -494,7 +494,7 @@ class TrajectoryReceiver:
         if fresh and not far.has_rank:
             models, weights = self._weights(far.peer, fresh)
         far.known |= {model.player: model for model in models}
-        return far.peer.update(Update(done, [str(model) for model in models], states), weights)
+        return far.peer.update(NodeUpdate(done, [str(model) for model in models], states), weights)
 
     def _states(self, far: _Far) -> list[LearnerState]:
         """News of the learners of single players that are here."""

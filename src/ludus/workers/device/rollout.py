@@ -29,7 +29,7 @@ from ludus.models.network_policy import NetworkPolicy
 from ludus.models.tensors import DeferredChecks
 from ludus.workers.config import Openings
 from ludus.workers.device.played import Advanced, Decided, Played, Seats, Tables, Tally
-from ludus.workers.device.search import Searched, TensorSearch
+from ludus.workers.device.search import SearchedRows, TensorSearch
 
 _SAME_SCORE = 1e-5
 """Relative difference up to which two sides of an episode have drawn."""
@@ -455,7 +455,7 @@ class Rollout:
         return columns.view(self._layout.num_blocks, self._layout.tables, -1).sum(1)
 
 
-def _searched(made: Decided, found: Searched, trains: Tensor) -> Decided:
+def _searched(made: Decided, found: SearchedRows, trains: Tensor) -> Decided:
     """The decisions, those of sides that train by what a search found."""
     [(head, action)] = made.action.items()
     return made._replace(

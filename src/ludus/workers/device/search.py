@@ -21,7 +21,7 @@ _ILLEGAL = float(ILLEGAL)
 _LEAST_PROBABILITY = 1e-6
 
 
-class Searched(NamedTuple):
+class SearchedRows(NamedTuple):
     """What a search found, a row per table."""
 
     action: Tensor
@@ -82,7 +82,7 @@ class TensorSearch:
             for part in (self._seen, self._root_move, self._next, self._grown, self._backed_up, self._searched)
         )
 
-    def search(self, state: TensorState, uniforms: Tensor, weights: Any) -> Searched:
+    def search(self, state: TensorState, uniforms: Tensor, weights: Any) -> SearchedRows:
         """`uniforms` [R, A]: random numbers for the noise at the root, by which the action is a draw from the improved
         policy as far as the simulations allow."""
         simulations, rows = self._settings.simulations, self._rows
@@ -116,7 +116,7 @@ class TensorSearch:
                 place, found, visit, value, scale = self._found(trees, scale, value, *step)
                 trees.total.view(-1).scatter_add_(0, place, found)
                 trees.visits.view(-1).scatter_add_(0, place, visit)
-        return Searched(*self._result(trees, scale, gumbel))
+        return SearchedRows(*self._result(trees, scale, gumbel))
 
     def _planted(self, state: TensorState, root: _Seen) -> _Trees:
         nodes, (rows, options) = self._settings.simulations + 1, root.log_prior.shape
