@@ -67,7 +67,7 @@ def latest_state(ledger: Ledger, checkpoints: Checkpoints) -> tuple[Checkpoint |
 def newer_models(ledger: Ledger, pool: ModelPool, checkpoint: Checkpoint | None) -> str | None:
     """Why the models are of a later time than ledger and checkpoint, as after a copy of these two alone was restored;
     None if they are not. A run that is killed leaves at most one snapshot that its ledger does not name."""
-    saved = {} if checkpoint is None else checkpoint.facts["learner"]
+    saved = {} if checkpoint is None else checkpoint.facts.get("learner", {})
     latest = {player: (int(facts["incarnation"]), int(facts["step"])) for player, facts in saved.items()}
     named: set[str | None] = set()
     for event in ledger.learned():
