@@ -22,7 +22,7 @@ from scipy.stats import trim_mean
 import ludus as front
 from ludus.config import ConfigError
 from ludus.league.population import LogUniform, OneOf
-from ludus.observe.study_results import StudyResults, aggregate, interquartile_mean, mean_curve
+from ludus.observe.study_results import StudyResults, after_resumes, aggregate, interquartile_mean, mean_curve
 from ludus.store.files import seal
 from ludus.store.run_folder import RunFolderError
 from ludus.study import Study
@@ -60,6 +60,13 @@ def test_curves_are_averaged_where_all_runs_have_values() -> None:
     assert (mean[0], mean[-1]) == (3.0, 5.5)
     assert (low <= mean).all()
     assert (mean <= high).all()
+
+
+def test_a_curve_has_one_value_for_each_number_of_decisions() -> None:
+    """The rows of a run that fell back to a checkpoint at 10, and wrote its last row again after it was stopped."""
+    steps, values = after_resumes(np.array([5.0, 10.0, 15.0, 12.0, 20.0, 20.0]), np.arange(6.0))
+    assert steps.tolist() == [5.0, 10.0, 12.0, 20.0]
+    assert values.tolist() == [0.0, 1.0, 3.0, 5.0]
 
 
 def test_a_study_plans_every_combination_with_every_seed() -> None:

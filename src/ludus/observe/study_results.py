@@ -286,8 +286,8 @@ def mean_curve(runs: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Float
 
 
 def after_resumes(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Without the rows that a run has taken back by falling back to a checkpoint."""
-    kept = steps <= np.minimum.accumulate(np.append(steps[1:], np.inf)[::-1])[::-1]
+    """Without the rows that a run has taken back by falling back to a checkpoint, or written again at its end."""
+    kept = steps < np.minimum.accumulate(np.append(steps[1:], np.inf)[::-1])[::-1]
     return steps[kept], values[kept]
 
 
