@@ -28,7 +28,7 @@ RUNS: dict[str, list[str]] = {
 }
 BAR = {
     "kuhn": "NashConv < 0.03 in 3 minutes",
-    "leduc": "NashConv < 0.40 in 16 M decisions",
+    "leduc": "NashConv < 0.30 in 16 M decisions",
     "connect_four": "random 99 %, first snapshot 95 %, alpha_beta_2 60 %",
     "connect_four_raw": "random 96 %, alpha_beta_2 45 %",
     "cartpole": "mean score 475",

@@ -13,15 +13,17 @@ def experiment() -> Experiment:
     return Experiment(
         name="liars_dice",
         game=resolve("openspiel:liars_dice", critic_state=True, from_tree=True),
-        budget=4_000_000,
+        budget=8_000_000,
         model=ActorCritic(hidden=(128, 128), activation="relu", central_critic=True, action_values=True),
         algorithm=MagnetPolicyGradient(
-            magnet_weight=Exponential(start=0.3, end=0.03), step_weight=5.0, all_actions=True
+            magnet_weight=Exponential(start=0.3, end=0.0125),
+            step_weight=Exponential(start=5.0, end=20.0),
+            all_actions=True,
         ),
-        actor=ActorConfig(num_tables=256, matches=2, episodes_per_table=32, unroll_length=8),
+        actor=ActorConfig(num_tables=1_024, matches=2, episodes_per_table=32, unroll_length=8),
         learner=LearnerConfig(
-            batch_size=4_096,
-            minibatch_size=512,
+            batch_size=16_384,
+            minibatch_size=2_048,
             epochs=2,
             learning_rate=Linear(start=3e-3, end=3e-5),
             max_gradient_norm=5.0,
