@@ -85,6 +85,8 @@ def test_arrays_of_an_action_and_of_its_masks() -> None:
         (lambda: Box(size=2, low=(0.0,)), "Box.low must be one finite number or 2 of them, got (0.0,)"),
         (lambda: Box(size=1, high=float("inf")), "Box.high must be one finite number or 1 of them, got inf"),
         (lambda: Box(size=2, low=(0.0, 1.0), high=1.0), "Box.low must be below Box.high, got 1.0 and 1.0 for number 1"),
+        (lambda: Box(size=1, low=0.1, high=0.1 + 1e-12), "must have a distance in float32, got 0.1 and 0.1"),
+        (lambda: Box(size=1, low=-3e38, high=3e38), "distance in float32, got -3e+38 and 3e+38 for number 0"),
         (lambda: ActionSpec(heads={}), "needs at least one head"),
         (
             lambda: ActionSpec(heads={"a": Choice(num=2, when=When(head="b", values=(0,))), "b": Choice(num=2)}),

@@ -113,6 +113,7 @@ def test_gradients_stay_finite_however_extreme_the_parameters(family: BoxDistrib
         total = numbers.log_prob(p, bound).sum() + numbers.entropy(p).sum() + numbers.divergence(p, p.flip(0)).sum()
         (gradient,) = torch.autograd.grad(total, p)
         assert gradient.isfinite().all()
+    assert numbers.inside(numbers.mode(p)).all()
 
 
 def test_a_fresh_head_spreads_over_the_range() -> None:

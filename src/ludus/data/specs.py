@@ -187,6 +187,14 @@ class Box:
         if crossed := [index for index, (low, high) in enumerate(zip(*self.bounds, strict=True)) if low >= high]:
             low, high = (bound[crossed[0]] for bound in self.bounds)
             raise ValueError(f"Box.low must be below Box.high, got {low} and {high} for number {crossed[0]}")
+        low32, high32 = np.array(self.bounds, np.float32)
+        with np.errstate(over="ignore"):
+            span = high32 - low32
+        if len(odd := np.flatnonzero((span == 0) | np.isinf(span))):
+            low, high = (bound[odd[0]] for bound in self.bounds)
+            raise ValueError(
+                f"Box.low and Box.high must have a distance in float32, got {low} and {high} for number {odd[0]}"
+            )
 
     @property
     def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:

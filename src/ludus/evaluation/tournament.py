@@ -255,7 +255,7 @@ class Recorder(Tournament):
         if place < 0:
             return  # a table that had nothing left to do
         rotation, team = divmod(int(seating.episode[table]), self._teams)
-        number = (rotation * self._num_tables + table) * self._teams + team
+        number = (rotation * self._num_tables + int(seating.place[table])) * self._teams + team
         if number >= self._wanted[place].episodes or (place, number) in self._kept:
             return  # more than was asked for, or its match is played again
         names = [seating.player_ids[player] for player in seating.player_of_seat[table].tolist()]

@@ -244,7 +244,7 @@ class _Beta:
 
     def mode(self, parameters: Tensor) -> Tensor:
         alpha, beta = self._shape(parameters)
-        return 2.0 * (alpha - 1.0) / (alpha + beta - 2.0) - 1.0
+        return (alpha - beta) / (alpha + beta - 2.0).clamp(min=1e-6)  # both may round to 1: the middle of all
 
     def log_prob(self, parameters: Tensor, x: Tensor) -> Tensor:
         alpha, beta = self._shape(parameters)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from game_servers import eventually, serving
+from processes import ctrl_c
 from troubled_games import Trouble, TroubledKuhn
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
@@ -268,6 +269,19 @@ def test_a_player_is_told_that_the_server_is_lost() -> None:
         with pytest.raises(ServerLost, match=r"no answer within 0\.5 s"):
             decide(seats, np.random.default_rng(0))
         trouble.going_on.set()
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
+    trouble = Trouble()
+    trouble.before_step = trouble.wait
+    with serving(TroubledKuhn(trouble)) as server, GameClient(server) as client:
+        client.start_game("one", MatchConfig(camps=(Camp(), Camp(bot="random"))))
+        seats = client.join("one", 0)
+        with ctrl_c(0.3):
+            decide(seats, np.random.default_rng(0))
+        assert not seats.playing
+        trouble.going_on.set()
+        assert client.wait_game("one", 30.0).reason == "camp 0 has left"
 
 
 def test_two_players_meet_and_neither_sees_what_the_other_sees() -> None:

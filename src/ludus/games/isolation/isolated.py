@@ -252,14 +252,15 @@ class IsolatedBatch:
                         self._lose(slot, f"hung: no answer to {what} within {limit_s:g} s")
                     break
                 for fd, _ in ready:
-                    slot = silent.pop(fd)
+                    slot = silent[fd]
                     assert slot.host is not None
                     try:
                         answer = slot.host.receive()
-                    except protocol.HostLost as lost:
-                        self._lose(slot, str(lost))
-                    else:
                         answers += [] if answer is None else [answer]
+                        del silent[fd]  # now that its answer was read in full
+                    except protocol.HostLost as lost:
+                        del silent[fd]
+                        self._lose(slot, str(lost))
         except BaseException:  # such as Ctrl-C: its answer would be taken for that to the next command
             for slot in silent.values():
                 self._lose(slot, f"interrupted: nobody waited for its answer to {what}")

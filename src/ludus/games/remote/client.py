@@ -339,7 +339,11 @@ class CampSeats:
         except StreamEnded:
             self.close()
         except WireError as error:
+            self.close()
             raise ServerLost(f"game server {self._server} answered nonsense: {error}") from error
+        except BaseException:  # such as Ctrl-C: its answer would be taken for that to the next step
+            self.close()
+            raise
 
     def _expect(self, kind: type[_Answer], told: tuple[messages.AnyAnswer, memoryview]) -> tuple[_Answer, memoryview]:
         answer, body = told
