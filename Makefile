@@ -21,10 +21,11 @@ PYTEST := $(TEST_ENV) $(BIN)/pytest -n 3 --dist worksteal
 WITH_MORE := tests/observe/test_wandb.py tests/games/adapters/test_atari.py tests/recipes/test_atari_recipe.py \
   tests/games/adapters/test_pgx.py tests/workers/device/test_games_in_jax.py tests/export
 
-# These of W&B offline, Atari, Pgx and ONNX, those of Ray, Redis, Godot and the pages in a browser; and the quick rows
-# of the fault matrix.
+# These of W&B offline, Atari, Pgx and ONNX, those of Optuna, Ray, Redis, Godot and the pages in a browser; and the
+# quick rows of the fault matrix.
 MORE := tests/cluster tests/browser tests/store/test_model_cache.py tests/faults/test_matrix.py $(WITH_MORE) \
-  tests/test_godot.py "tests/test_docs.py::test_code_runs[docs/take-an-agent-out.md]"
+  tests/test_godot.py "tests/test_docs.py::test_code_runs[docs/take-an-agent-out.md]" \
+  tests/test_study.py::test_an_optimiser_draws_from_what_it_has_seen
 
 .PHONY: help train test test-more test-all test-faults test-sc2 peers bench bench-league reference docs lint clean
 .DEFAULT_GOAL := help

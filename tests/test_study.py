@@ -21,7 +21,7 @@ from scipy.stats import trim_mean
 
 import ludus as front
 from ludus.config import ConfigError
-from ludus.league.population import LogUniform, OneOf
+from ludus.league.population import LogUniform, OneOf, Uniform
 from ludus.observe.study_results import StudyResults, after_resumes, aggregate, interquartile_mean, mean_curve
 from ludus.store.files import seal
 from ludus.store.run_folder import RunFolderError
@@ -90,6 +90,14 @@ def test_random_settings_are_drawn_from_the_seed_of_the_study() -> None:
     assert other[0].settings["learner.learning_rate"] != rates[0]
 
 
+def test_drawn_settings_are_values_of_their_spaces() -> None:
+    near_one = Uniform(path="algorithm.lambda_", low=0.9997, high=0.99999)
+    precise = OneOf(path="algorithm.gamma", options=(0.99995, 0.9999, 0.99))
+    planned = study(seeds=1, search=(near_one, precise), draws=10, optimiser="tpe").planned()
+    assert {run.settings["algorithm.gamma"] for run in planned} == {*precise.options}
+    assert {run.settings["algorithm.lambda_"] for run in planned} == {0.9997, 0.9998, 0.9999, 0.99999}  # never 1
+
+
 RATES = (LogUniform(path="learner.learning_rate", low=1e-4, high=1e-2), OneOf(path="model.hidden", options=(8, 16)))
 
 
@@ -116,6 +124,9 @@ def test_an_optimiser_draws_from_what_it_has_seen() -> None:
     low = settings([-value for value in high])
     assert np.mean([rate(one) for one in further[10:]]) > np.mean([rate(one) for one in low[10:]]) + 1.0
     assert len(settings([0.5] * 16)) <= 17
+    precise = (OneOf(path="algorithm.gamma", options=(0.99995, 0.9999)),)
+    many = study(seeds=1, search=(*RATES, *precise), draws=12, optimiser="tpe").planned([0.5] * 10)
+    assert {run.settings["algorithm.gamma"] for run in many} == {0.99995, 0.9999}
 
 
 def test_what_does_not_fit_is_refused_before_anything_trains(tmp_path: Path) -> None:
@@ -190,6 +201,29 @@ def test_an_optimised_study_goes_on_with_the_same_settings(tmp_path: Path, monke
     newest = max((tmp_path / "study/results").glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
     newest.unlink()  # as if it had been killed there
     assert tried.run(tmp_path / "study", quiet=True).to_dict() == whole.to_dict()
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_not_tried_again_in_every_round_of_an_optimiser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna", reason="pip install -e '.[optuna]' adds optuna")
+    monkeypatch.setattr("ludus.study.FIRST_DRAWS", 1)
+    (tmp_path / "fails.py").write_text(
+        "import sys\n"
+        "from ludus.recipes import kuhn\n"
+        "def experiment():\n"
+        "    if 'train' in sys.argv:\n"
+        "        raise ValueError('the moon is in the way')\n"
+        "    return kuhn.experiment()\n"
+    )
+    tried = study(
+        experiment=f"{tmp_path / 'fails.py'}:experiment",
+        seeds=1, search=RATES[:1], draws=3, optimiser="tpe", draws_at_once=1,
+    )  # fmt: skip
+    assert len(tried.run(tmp_path / "study", quiet=True).failures) == 3
+    logs = [path.read_text() for path in (tmp_path / "study/logs").iterdir()]
+    assert [log.count("$ ludus train") for log in logs] == [1, 1, 1]
 
 
 @pytest.mark.slow

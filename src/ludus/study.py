@@ -33,7 +33,7 @@ from ludus.config import ConfigError, encode
 from ludus.config.conversion import build_from, read_yaml
 from ludus.data.checks import require_in, require_one_of, unknown
 from ludus.games.outside_bots import named_address
-from ludus.league.population import SearchSpace, suggest
+from ludus.league.population import SearchSpace, Uniform, suggest
 from ludus.lookup import find_experiment
 from ludus.observe.study_results import StudyResults, read_result
 from ludus.store.files import StoreError, atomic_write, make_folder, seal
@@ -303,12 +303,21 @@ class Study:
                 lower_is_better=self.lower_is_better,
                 seed=self.seed + len(drawn),
             )
-            drawn += [{path: _short(value) for path, value in one.items()} for one in suggested]
+            drawn += [self._rounded(one) for one in suggested]
         return drawn
 
     def _drawn(self, number: int) -> dict[str, Any]:
         rng = np.random.default_rng([self.seed, number])
-        return {space.path: _short(space.draw(rng)) for space in self.search}
+        return self._rounded({space.path: space.draw(rng) for space in self.search})
+
+    def _rounded(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+        """Four digits of a random number are enough, and can be read. Options stay as they were written."""
+        return {
+            space.path: min(max(float(f"{drawn[space.path]:.4g}"), space.low), space.high)
+            if isinstance(space, Uniform)
+            else drawn[space.path]
+            for space in self.search
+        }
 
     def _room(self) -> int:
         """Runs that the cores of this machine have room for."""
@@ -387,6 +396,8 @@ class StudyRunner:
         self._address = () if address is None or study.runtime != "ray" else ("--address", address)
         self.launch: Launch = _launch_here
         self._done = 0
+        self._failed: set[str] = set()
+        """Runs that only the next command tries again: an optimiser calls `run` once for every round of draws."""
 
     def described(self, planned: Sequence[PlannedRun]) -> list[dict[str, Any]]:
         """Runs, with the commands that their results come from."""
@@ -395,7 +406,7 @@ class StudyRunner:
     def run(self, planned: Sequence[PlannedRun]) -> None:
         for left in (self._folder / "runs").glob(f"{_LEFT}*"):
             shutil.rmtree(left)
-        waiting = deque(_Job(run) for run in planned if not self._is_done(run))
+        waiting = deque(_Job(run) for run in planned if run.name not in self._failed and not self._is_done(run))
         self._total, self._done = len(planned), len(planned) - len(waiting)
         at_once = f", {min(self._parallel, len(waiting))} at a time" if waiting else ""
         self._say(f"{self._folder}: {self._total} run{'s' * (self._total > 1)}, {self._done} of them done{at_once}")
@@ -494,6 +505,8 @@ class StudyRunner:
         self._output(job.run).unlink(missing_ok=True)
         seconds = time.monotonic() - job.began
         value = result.get("value")
+        if value is None:
+            self._failed.add(job.run.name)
         told = f"failed: {result['failed']}" if value is None else f"{self._study.objective} {value:.4g}"
         name = f"{job.run.setting}, seed {job.run.seed}"
         self._say(f"[{self._done}/{self._total}] {name}: {told} ({seconds:.0f} s)")
@@ -565,8 +578,3 @@ def _name(label: str, seed: int) -> str:
     if len(plain) > LONGEST_NAME:
         plain = f"{plain[: LONGEST_NAME - 9]}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
     return f"{plain}-seed{seed}"
-
-
-def _short(value: Any) -> Any:
-    """Four digits of a random number are enough, and can be read."""
-    return float(f"{value:.4g}") if isinstance(value, float) else value

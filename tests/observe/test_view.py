@@ -27,7 +27,7 @@ from ludus.observe.documents import MetricsTable, Series, thinned
 from ludus.observe.league_fold import Counts
 from ludus.observe.league_page import MatchFilter
 from ludus.observe.overview import concerns_of_matches, concerns_of_metrics
-from ludus.observe.strength import RatedLine, Strength, YardstickLine, verdict_of
+from ludus.observe.strength import NashConv, RatedLine, Strength, YardstickLine, verdict_of
 from ludus.observe.view import RunView, ViewError
 from ludus.store.run_control import write_status
 from ludus.store.run_folder import RunFolder
@@ -137,18 +137,6 @@ def strength(
             "No change that can be told from noise over the last 1M decisions (+5 ± 14 Elo).",
         ),
         (
-            strength(
-                ("equilibrium", 0.55),
-                ("random", 0.45),
-                scores=(-0.02, 0.3),
-                y=(0, 50, 100, 150, 190, 140),
-                exploitability=[Series(name="main", x=[0, 1e6, 2e6, 3e6], y=[0.9, None, 0.5, 0.34])],
-            ),
-            "main.9 has a NashConv of 0.34: what best responses gain, summed over the seats; 0 cannot be beaten. "
-            "That of main fell from 0.5 to 0.34 over the last 1M decisions. "
-            "Its mean score is -0.02 against equilibrium, +0.3 against random.",
-        ),
-        (
             strength(("equilibrium", 0.55), scores=(-0.025,)),
             "main.9 wins 55% (51% to 59%) of games against equilibrium, and loses 0.025 a game on average.",
         ),
@@ -159,13 +147,52 @@ def test_the_verdict_says_how_strong_it_is(made: Strength, told: str) -> None:
     assert " ".join(verdict_of(made, {})) == told
 
 
+@pytest.mark.parametrize(("newest", "told"), [(0.34, "fell from 0.5 to 0.34"), (0.5001, "stayed at 0.5")])
+def test_the_verdict_of_a_game_whose_nash_conv_is_known(newest: float, told: str) -> None:
+    won = {"scores": (-0.02, 0.3), "y": (0, 50, 100, 150, 190, 140)}  # which says little there
+    exploited = [Series(name=name, x=[1e6], y=[y]) for name, y in (("other", 0.9), ("main", 0.6))]
+    made = strength(("equilibrium", 0.55), ("random", 0.45), **won, exploited=exploited)
+    measured = [NashConv("main.7", 0, 0.9), NashConv("main.8", 2e6, 0.5), NashConv("main.9", 3e6, newest)]
+    assert " ".join(verdict_of(made, {}, measured)) == (
+        f"main.9 has a NashConv of {min(newest, 0.5):g}: what best responses gain, summed over the seats; "
+        f"0 cannot be beaten. That of main {told} over the last 1M decisions. "
+        "The mean score of main.9 is -0.02 against equilibrium, +0.3 against random. "
+        "The latest exploiter trained against main wins 60% of games; a better one may win more."
+    )
+
+
+def measure_nash_conv(folder: RunFolder, rows: Sequence[tuple[int, int | None, float | None]]) -> None:
+    """`rows`: decisions of all players, decisions of the snapshot that was measured then, and its NashConv."""
+    with (folder.metrics / "train.jsonl").open("w") as file:
+        for decisions, trained, value in rows:
+            row = {"decisions": decisions, "time": decisions, "main/nash_conv": value}
+            row["main/nash_conv_decisions"] = trained
+            file.write(json.dumps({name: one for name, one in row.items() if one is not None}) + "\n")
+
+
+def test_several_players_train_and_the_snapshot_that_was_measured_is_named(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    measure_nash_conv(folder, [(2000, 1000, 0.9), (6000, 3000, 0.2), (10_000, 5000, 0.4)])
+    found = plain(shown(folder), "strength")
+    assert found["best"] == "main.3"
+    assert found["verdict"][1] == "That of main rose from 0.2 to 0.4 over the last 2k decisions."
+    with closing(folder.ledger()) as ledger:
+        ledger.append([PlayerAbsent("main.3", "cut short")])
+    found = plain(shown(folder), "strength")
+    assert found["verdict"][0].startswith("main.5 has a NashConv of 0.4:")
+
+
+def test_the_verdict_tells_what_was_measured_not_the_means_that_a_chart_shows(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    measure_nash_conv(folder, [(10 * row, None, 0.1 if row == 300 else 0.5) for row in range(1, 601)])
+    found = plain(shown(folder), "strength")
+    assert found["verdict"][0].startswith("main.3 has a NashConv of 0.1:")
+    assert found["verdict"][1] == "That of main stayed at 0.5 over the last 1.2k decisions."
+
+
 def test_where_nash_conv_is_measured_its_lowest_names_the_best(tmp_path: Path) -> None:
     folder = plant(tmp_path / "run")
-    rows = [(1000, 0.9), (3000, 0.2), (3500, None), (5000, 0.4)]
-    with (folder.metrics / "train.jsonl").open("w") as file:
-        for decisions, value in rows:
-            measured = {} if value is None else {"main/nash_conv": value}
-            file.write(json.dumps({"decisions": decisions, "time": decisions, **measured}) + "\n")
+    measure_nash_conv(folder, [(1000, None, 0.9), (3000, None, 0.2), (3500, None, None), (5000, None, 0.4)])
     found = plain(shown(folder), "strength")
     assert found["best"] == "main.3"
     assert found["verdict"][0].startswith("main.3 has a NashConv of 0.2:")

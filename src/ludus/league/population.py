@@ -137,7 +137,7 @@ def suggest(
     study = optuna.create_study(direction="minimize" if lower_is_better else "maximize", sampler=sampler)
     for settings, value in tried:
         trial = optuna.trial.create_trial(
-            params={space.path: _within(space, settings[space.path]) for space in search},
+            params=dict(settings),
             distributions=spaces,
             value=value,
             state=optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE,
@@ -153,11 +153,6 @@ def _distribution(space: SearchSpace) -> Any:
     if isinstance(space, Uniform):
         return optuna.distributions.FloatDistribution(space.low, space.high, log=isinstance(space, LogUniform))
     return optuna.distributions.CategoricalDistribution(space.examples())
-
-
-def _within(space: SearchSpace, value: Any) -> Any:
-    """A value that was rounded, within the ends of its space."""
-    return min(max(value, space.low), space.high) if isinstance(space, Uniform) else value
 
 
 Fitness = Literal["rating", "win_rate", "score", "evaluation"]

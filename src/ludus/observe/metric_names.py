@@ -51,6 +51,7 @@ METRICS = (
     Metric(
         "PLAYER/nash_conv", "score", "Exact NashConv of the averaged weights of its newest snapshot; 0: unbeatable."
     ),
+    Metric("PLAYER/nash_conv_decisions", "decisions", "That the snapshot was trained on."),
     Metric(
         "PLAYER/exploiter_win_rate",
         "win rate",

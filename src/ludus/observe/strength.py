@@ -3,7 +3,9 @@ the report and the terminal tell it from this document."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,6 +19,7 @@ from ludus.observe.league_fold import trained_on
 from ludus.observe.league_page import curves_of
 
 NASH_CONV = "/nash_conv"
+MEASURED_AT = f"{NASH_CONV}_decisions"
 EXPLOITED = "/exploiter_win_rate"
 """Metrics with these endings are exploitability by player: exact, and by trained exploiters."""
 RECENT_SHARE = 0.2
@@ -79,10 +82,10 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
     narrow = {name: rating for name, (rating, error) in known.items() if 1.96 * error <= wide}
     bots = {one.id: round(known[one.id][0], 1) for one in summary.players if one.scripted and one.id in known}
     lines = [_rated(league, name, known, wide=wide) for name in learning]
-    measured = _least_exploitable(league, player, metrics)
-    best = measured or summary.tags.get(player, {}).get("best")
+    measured = _nash_convs(league, player, metrics)
+    best = _least_exploitable(measured) or summary.tags.get(player, {}).get("best")
     yardsticks = [] if best is None or one_team else _yardsticks(league, best, bots)
-    if measured is not None:
+    if measured:
         yardsticks.sort(key=lambda line: line.score)
     exploitability = curves_of(
         metrics, {name: name.removesuffix(NASH_CONV) for name in metrics.names if name.endswith(NASH_CONV)}
@@ -103,7 +106,7 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
     if best is None and league.absent:
         told = [f"How strong it is cannot be told: {len(league.absent):,} of its players have no readable weights."]
     else:
-        told = verdict_of(made, known)
+        told = verdict_of(made, known, measured)
     return msgspec.structs.replace(made, verdict=told)
 
 
@@ -115,15 +118,35 @@ def _exploited(metrics: MetricsTable, name: str) -> Series:
     return Series(name=player, unit="win rate", x=x[known].tolist(), y=y[known].round(4).tolist())
 
 
-def _least_exploitable(league: League, player: str, metrics: MetricsTable) -> str | None:
-    """The snapshot of lowest NashConv, if that is measured. Each value is of the newest snapshot at its time."""
-    values, decisions = metrics.column(f"{player}{NASH_CONV}"), metrics.column("decisions")
-    history = league.candidates.history_of(player)
-    lowest: dict[str, float] = {}
-    for at in np.flatnonzero(np.isfinite(values)):
-        newest = [one for one in history if trained_on(league, league.players[one]) <= decisions[at]][-1:]
-        lowest.update({one: float(values[at]) for one in newest})
-    return min(reversed(lowest), key=lowest.__getitem__, default=None)
+class NashConv(NamedTuple):
+    """A measurement of a snapshot."""
+
+    snapshot: str
+    decisions: float
+    """That it was trained on."""
+    value: float
+
+
+def _nash_convs(league: League, player: str, metrics: MetricsTable) -> list[NashConv]:
+    """All that was measured of the player's snapshots that can still be played, in that order. The curves of a page
+    are means of stretches; a sentence needs the numbers themselves."""
+    values, exact = (metrics.column(f"{player}{name}") for name in (NASH_CONV, MEASURED_AT))
+    decisions = np.where(np.isfinite(exact), exact, metrics.column("decisions"))  # the row itself was written later
+    own = [one for one in league.players.values() if one.frozen and one.parent == player]
+    own.sort(key=lambda one: one.parent_decisions)
+    trained = [one.parent_decisions for one in own]
+    found = []
+    for row in np.flatnonzero(np.isfinite(values) & np.isfinite(decisions)):
+        place = bisect_right(trained, decisions[row]) - 1
+        if place >= 0 and own[place].id not in league.absent:
+            found.append(NashConv(own[place].id, float(decisions[row]), float(values[row])))
+    return found
+
+
+def _least_exploitable(measured: Sequence[NashConv]) -> str | None:
+    """The newest of them, if several are equal; None if nothing was measured."""
+    lowest = min(reversed(measured), key=lambda one: one.value, default=None)
+    return None if lowest is None else lowest.snapshot
 
 
 def _scores(summary: LeagueSummary) -> dict[str, tuple[float, float]]:
@@ -178,44 +201,46 @@ def _win_rates(league: League, player: str, bots: Sequence[str]) -> list[Series]
 # --- the verdict ---
 
 
-def verdict_of(strength: Strength, known: dict[str, tuple[float, float]]) -> list[str]:
-    """`known`: ratings with their standard errors."""
+def verdict_of(
+    strength: Strength, known: dict[str, tuple[float, float]], measured: Sequence[NashConv] = ()
+) -> list[str]:
+    """`known`: ratings with their standard errors; `measured`: of the player, in the order of time."""
     if strength.best is None:
         return ["No evaluation has ended yet: how strong it is will be known after the first one."]
-    measured = _measured(strength)
     told = _by_nash_conv(strength, measured) if measured else [_against(strength, known), _trend(strength)]
-    if (newest := _newest(strength.exploited)) is not None:
-        told.append(f"The latest exploiter trained against it wins {newest:.0%} of games; a better one may win more.")
+    if (newest := _newest(strength.exploited, strength.player)) is not None:
+        told.append(
+            f"The latest exploiter trained against {strength.player} wins {newest:.0%} of games; a better one may win "
+            "more."
+        )
     return [one for one in told if one]
 
 
-def _measured(strength: Strength) -> list[tuple[float, float]]:
-    """(decisions, NashConv) of the player that the verdict is about."""
-    curve = next((one for one in strength.exploitability if one.name == strength.player), None)
-    return [] if curve is None else [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if y is not None]
-
-
-def _by_nash_conv(strength: Strength, measured: Sequence[tuple[float, float]]) -> list[str]:
+def _by_nash_conv(strength: Strength, measured: Sequence[NashConv]) -> list[str]:
     """Where it is known how much a player can be beaten by, won games say little: stakes differ."""
-    (end, newest), lowest = measured[-1], min(value for _, value in measured)
+    newest, lowest = measured[-1], min(one.value for one in measured)
     told = [
         f"{strength.best} has a NashConv of {lowest:.3g}: what best responses gain, summed over the seats; "
         "0 cannot be beaten."
     ]
     if len(measured) > 1:
-        start, before = max((one for one in measured[:-1] if one[0] <= end * (1 - RECENT_SHARE)), default=measured[0])
-        change = "fell" if newest < before else "rose"
-        over = f"over the last {_counted(end - start)} decisions"
-        told.append(f"That of {strength.player} {change} from {before:.3g} to {newest:.3g} {over}.")
+        earlier = [one for one in measured[:-1] if one.decisions <= newest.decisions * (1 - RECENT_SHARE)]
+        before = max(earlier, key=lambda one: one.decisions, default=measured[0])
+        then, now = f"{before.value:.3g}", f"{newest.value:.3g}"
+        change = f"{'fell' if newest.value < before.value else 'rose'} from {then} to {now}"
+        change = f"stayed at {now}" if then == now else change
+        over = f"over the last {_counted(newest.decisions - before.decisions)} decisions"
+        told.append(f"That of {strength.player} {change} {over}.")
     if strength.yardsticks:
         scores = ", ".join(f"{one.score:+.2g} against {one.player}" for one in strength.yardsticks[:3])
-        told.append(f"Its mean score is {scores}.")
+        told.append(f"The mean score of {strength.best} is {scores}.")
     return told
 
 
-def _newest(curves: Sequence[Series]) -> float | None:
-    """The latest value of the first curve."""
-    return next((value for curve in curves[:1] for value in reversed(curve.y) if value is not None), None)
+def _newest(curves: Sequence[Series], player: str) -> float | None:
+    """The latest value of the player's curve."""
+    own = (curve for curve in curves if curve.name == player)
+    return next((value for curve in own for value in reversed(curve.y) if value is not None), None)
 
 
 def _against(strength: Strength, known: dict[str, tuple[float, float]]) -> str:
