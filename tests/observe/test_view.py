@@ -144,7 +144,7 @@ def strength(
                 y=(0, 50, 100, 150, 190, 140),
                 exploitability=[Series(name="main", x=[0, 1e6, 2e6, 3e6], y=[0.9, None, 0.5, 0.34])],
             ),
-            "main.9 has a NashConv of 0.34: what best responses gain, summed over the seats; 0 cannot be beaten. "
+            "main.9 has a NashConv of 0.34, where 0 cannot be beaten. "
             "That of main fell from 0.5 to 0.34 over the last 1M decisions. "
             "Its mean score is -0.02 against equilibrium, +0.3 against random.",
         ),
@@ -168,7 +168,7 @@ def test_where_nash_conv_is_measured_its_lowest_names_the_best(tmp_path: Path) -
             file.write(json.dumps({"decisions": decisions, "time": decisions, **measured}) + "\n")
     found = plain(shown(folder), "strength")
     assert found["best"] == "main.3"
-    assert found["verdict"][0].startswith("main.3 has a NashConv of 0.2:")
+    assert found["verdict"][0].startswith("main.3 has a NashConv of 0.2, where 0 cannot be beaten.")
     assert found["verdict"][1] == "That of main rose from 0.2 to 0.4 over the last 2k decisions."
     scores = [one["score"] for one in found["yardsticks"]]
     assert scores == sorted(scores)

@@ -198,10 +198,7 @@ def _measured(strength: Strength) -> list[tuple[float, float]]:
 def _by_nash_conv(strength: Strength, measured: Sequence[tuple[float, float]]) -> list[str]:
     """Where it is known how much a player can be beaten by, won games say little: stakes differ."""
     (end, newest), lowest = measured[-1], min(value for _, value in measured)
-    told = [
-        f"{strength.best} has a NashConv of {lowest:.3g}: what best responses gain, summed over the seats; "
-        "0 cannot be beaten."
-    ]
+    told = [f"{strength.best} has a NashConv of {lowest:.3g}, where 0 cannot be beaten."]
     if len(measured) > 1:
         start, before = max((one for one in measured[:-1] if one[0] <= end * (1 - RECENT_SHARE)), default=measured[0])
         change = "fell" if newest < before else "rose"
