@@ -154,8 +154,8 @@ def test_the_verdict_of_a_game_whose_nash_conv_is_known(newest: float, told: str
     made = strength(("equilibrium", 0.55), ("random", 0.45), **won, exploited=exploited)
     measured = [NashConv("main.7", 0, 0.9), NashConv("main.8", 2e6, 0.5), NashConv("main.9", 3e6, newest)]
     assert " ".join(verdict_of(made, {}, measured)) == (
-        f"main.9 has a NashConv of {min(newest, 0.5):g}: what best responses gain, summed over the seats; "
-        f"0 cannot be beaten. That of main {told} over the last 1M decisions. "
+        f"main.9 has a NashConv of {min(newest, 0.5):g}, where 0 cannot be beaten. "
+        f"That of main {told} over the last 1M decisions. "
         "The mean score of main.9 is -0.02 against equilibrium, +0.3 against random. "
         "The latest exploiter trained against main wins 60% of games; a better one may win more."
     )
@@ -179,14 +179,14 @@ def test_several_players_train_and_the_snapshot_that_was_measured_is_named(tmp_p
     with closing(folder.ledger()) as ledger:
         ledger.append([PlayerAbsent("main.3", "cut short")])
     found = plain(shown(folder), "strength")
-    assert found["verdict"][0].startswith("main.5 has a NashConv of 0.4:")
+    assert found["verdict"][0].startswith("main.5 has a NashConv of 0.4, where")
 
 
 def test_the_verdict_tells_what_was_measured_not_the_means_that_a_chart_shows(tmp_path: Path) -> None:
     folder = plant(tmp_path / "run")
     measure_nash_conv(folder, [(10 * row, None, 0.1 if row == 300 else 0.5) for row in range(1, 601)])
     found = plain(shown(folder), "strength")
-    assert found["verdict"][0].startswith("main.3 has a NashConv of 0.1:")
+    assert found["verdict"][0].startswith("main.3 has a NashConv of 0.1, where")
     assert found["verdict"][1] == "That of main stayed at 0.5 over the last 1.2k decisions."
 
 
@@ -195,7 +195,7 @@ def test_where_nash_conv_is_measured_its_lowest_names_the_best(tmp_path: Path) -
     measure_nash_conv(folder, [(1000, None, 0.9), (3000, None, 0.2), (3500, None, None), (5000, None, 0.4)])
     found = plain(shown(folder), "strength")
     assert found["best"] == "main.3"
-    assert found["verdict"][0].startswith("main.3 has a NashConv of 0.2:")
+    assert found["verdict"][0].startswith("main.3 has a NashConv of 0.2, where 0 cannot be beaten.")
     assert found["verdict"][1] == "That of main rose from 0.2 to 0.4 over the last 2k decisions."
     scores = [one["score"] for one in found["yardsticks"]]
     assert scores == sorted(scores)

@@ -219,10 +219,7 @@ def verdict_of(
 def _by_nash_conv(strength: Strength, measured: Sequence[NashConv]) -> list[str]:
     """Where it is known how much a player can be beaten by, won games say little: stakes differ."""
     newest, lowest = measured[-1], min(one.value for one in measured)
-    told = [
-        f"{strength.best} has a NashConv of {lowest:.3g}: what best responses gain, summed over the seats; "
-        "0 cannot be beaten."
-    ]
+    told = [f"{strength.best} has a NashConv of {lowest:.3g}, where 0 cannot be beaten."]
     if len(measured) > 1:
         earlier = [one for one in measured[:-1] if one.decisions <= newest.decisions * (1 - RECENT_SHARE)]
         before = max(earlier, key=lambda one: one.decisions, default=measured[0])

@@ -91,6 +91,11 @@ def test_a_run_that_cannot_be_read_says_so(server: PageServer, folder: Path) -> 
         deadline -= 1
         time.sleep(0.2)
     assert (answer.status, "damaged" in answer.text) == (404, True)
+    assert "<" not in answer.text
+    shown = ask(server, "/run/b/", accept="text/html")
+    assert (shown.status, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert all(part in shown.text for part in ("<html lang=en>", "<title>", "damaged"))
+    assert "<b>" not in ask(server, "/run/<b>/", accept="text/html").text
 
 
 def test_comparisons_are_answered_and_wrong_ones_refused(server: PageServer) -> None:

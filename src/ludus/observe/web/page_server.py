@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -247,19 +248,34 @@ def _from_this_page(headers: Headers) -> bool:
     )
 
 
+def problem_answer(text: str, status: int, request: Request) -> Response:
+    """A small page for a person who opened an address, and the text alone for scripts."""
+    if not _wants_page(request):
+        return PlainTextResponse(text, status)
+    return _small_page("not shown", f'<p>{escape(text)}</p><p><a href="/">Go to the first page</a></p>', status)
+
+
 def _wants_page(request: Request) -> bool:
     return request.method in _READS and "text/html" in request.headers.get("accept", "")
 
 
 def _sign_in_page(status: int) -> Response:
     told = "<p>That is not it.</p>" if status == 403 else ""
+    return _small_page(
+        "sign in",
+        f'{told}<form method=post action="{SIGN_IN}"><p><label>Token, as in the file that '
+        "<code>--token-file</code> named: <input name=token type=password required autofocus></label> "
+        "<button>Show the page</button></form>",
+        status,
+    )
+
+
+def _small_page(title: str, body: str, status: int) -> Response:
     return HTMLResponse(
         "<!doctype html><html lang=en><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width, initial-scale=1">'
-        f"<title>Ludus: sign in</title><h1>Ludus</h1>{told}"
-        f'<form method=post action="{SIGN_IN}"><p><label>Token, as in the file that '
-        "<code>--token-file</code> named: <input name=token type=password required autofocus></label> "
-        "<button>Show the page</button></form>",
+        '<meta name=color-scheme content="light dark">'
+        f"<title>Ludus: {title}</title><main><h1>Ludus</h1>{body}</main>",
         status,
     )
 

@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 from ludus.observe.run_list import RunList
 from ludus.observe.view import RunView, ViewError
 from ludus.observe.web.dashboard import STATIC, Dashboard, LiveDocuments
+from ludus.observe.web.page_server import problem_answer
 from ludus.store.run_folder import RunFolder
 from ludus.system.text import printable
 
@@ -69,7 +70,7 @@ class RunListPages(LiveDocuments):
         try:
             key, app = await run_in_threadpool(self._find, scope["path"].partition(f"{_RUN}/")[2])
         except ViewError as error:
-            await PlainTextResponse(printable(str(error)), 404)(scope, receive, send)
+            await problem_answer(printable(str(error)), 404, Request(scope))(scope, receive, send)
             return
         place = f"{_RUN}/{key}"
         if scope["path"] == place:

@@ -134,7 +134,7 @@ export function create(element, { source, argument, fail }) {
     name.value = found.name;
     chart?.close();
     const range = found.of === "win_rate" ? [0, 1] : null;
-    chart = new CurveChart({ label: title(found), unit: found.unit, xLabel: found.x_unit, range, height: 380 });
+    chart = new CurveChart({ label: titleWithBands(found), unit: found.unit, xLabel: found.x_unit, range, height: 380 });
     place.replaceChildren(chart.element);
     chart.show(aligned(found.lines));
     notes.replaceChildren(...found.notes.map((one) => make("li", {}, one)));
@@ -184,6 +184,11 @@ export function title(found) {
   if (found.of === "metric") return found.meaning ? `${found.name}: ${found.meaning}` : found.name;
   if (found.of === "rating") return "Rating of the snapshots; the band is the 95 % interval";
   return `${LABELS[found.of]}; 0 cannot be beaten`;
+}
+
+function titleWithBands(found) {
+  const seeds = found.lines.some((one) => one.seeds) && found.of !== "rating";
+  return seeds ? `${title(found).replace(/\.$/, "")}. Bands of a study: the 95 % interval over its seeds` : title(found);
 }
 
 function lineCell(one) {
