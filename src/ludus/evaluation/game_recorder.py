@@ -240,7 +240,9 @@ def why_not_recorded(source: GameSource) -> str:
     """The reason that no games of this game are recorded during training; empty if they are."""
     inner = innermost(source)
     home, _, module = type(inner).__module__.rpartition(".")
-    if isinstance(inner, Isolated | Remote | Engine | NeedsMore) or (home.endswith(".adapters") and module not in IN_PROCESS):
+    if isinstance(inner, Isolated | Remote | Engine | NeedsMore) or (
+        home.endswith(".adapters") and module not in IN_PROCESS
+    ):
         return f"a further table of {source.spec.name} would start a program of its own"
     return "" if source.spec.repeatable else f"games of {source.spec.name} cannot be repeated"
 
