@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -33,12 +34,15 @@ from ludus.games.builtin.sumo import Sumo
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated
+from ludus.games.remote.engine import Engine
 from ludus.league.rules import EvaluationConfig
 from ludus.lookup import find_experiment
 from ludus.observe.recorded_games import GameFolder, GameRecord
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.player_cache import SeatedPlayer
+
+ENGINE = Path(__file__).parents[1] / "games" / "remote" / "bare_engine.py"
 
 
 def with_bots(source: GameSource, *names: str, seed: int = 3, seconds: float = 60.0) -> GameRecord:
@@ -237,6 +241,7 @@ def test_a_bot_is_not_shared_with_the_training(tmp_path: Path) -> None:
 def test_games_in_programs_of_their_own_are_not_recorded() -> None:
     assert why_not_recorded(Kuhn()) == ""
     assert "a program of its own" in why_not_recorded(Isolated(game="kuhn"))
+    assert "a program of its own" in why_not_recorded(Engine(command=(sys.executable, str(ENGINE))))
 
 
 # --- on request ---

@@ -24,6 +24,7 @@ from ludus.games.game import GameBatch, GameSource, NeedsMore, Seat, allocate_ac
 from ludus.games.isolation.isolated import Isolated
 from ludus.games.pictures import written_score
 from ludus.games.recording import innermost
+from ludus.games.remote.engine import Engine
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
 from ludus.games.tables import WrappedTables
@@ -239,7 +240,9 @@ def why_not_recorded(source: GameSource) -> str:
     """The reason that no games of this game are recorded during training; empty if they are."""
     inner = innermost(source)
     home, _, module = type(inner).__module__.rpartition(".")
-    if isinstance(inner, Isolated | Remote | NeedsMore) or (home.endswith(".adapters") and module not in IN_PROCESS):
+    if isinstance(inner, Isolated | Remote | Engine | NeedsMore) or (
+        home.endswith(".adapters") and module not in IN_PROCESS
+    ):
         return f"a further table of {source.spec.name} would start a program of its own"
     return "" if source.spec.repeatable else f"games of {source.spec.name} cannot be repeated"
 

@@ -20,7 +20,7 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import HasPicture, HasStrategy, allocate_actions, lost_tables
-from ludus.games.isolation import isolated as isolated_batch, protocol
+from ludus.games.isolation import isolated as isolated_batch
 from ludus.games.isolation.isolated import Isolated, Isolation, isolate
 from ludus.games.isolation.protocol import SharedTables
 from ludus.games.lift import Lifted
@@ -350,7 +350,7 @@ def test_an_answer_that_was_read_in_part_is_not_taken_for_the_next_one(
     try:
         reset(batch, [0, 1])
         with monkeypatch.context() as patch:
-            patch.setattr(protocol.os, "read", _interrupted)
+            patch.setattr("ludus.games.isolation.protocol.os.read", _interrupted)
             with pytest.raises(KeyboardInterrupt):
                 play(batch, 1)
         assert lost_tables(batch)[0].startswith("interrupted: nobody waited for its answer to")

@@ -96,9 +96,7 @@ class SumoTables(ArrayTables):
         out: NDArray[np.bool_] = np.zeros((len(tables), 2), np.bool_)
         for _ in range(STEPS):
             new_place, new_velocity = _moved(place, velocity, push)
-            inside = np.logical_not(out.any(axis=1, keepdims=True))[
-                ..., None
-            ]  # the first to leave the platform ends the game
+            inside = np.logical_not(out.any(axis=1))[:, None, None]  # the first to leave the platform ends the game
             place, velocity = np.where(inside, new_place, place), np.where(inside, new_velocity, velocity)
             out = out | (_length(place) > 1.0)
         self._place[tables], self._velocity[tables] = place, velocity
