@@ -98,6 +98,9 @@ def test_what_changes_is_read_again(tmp_path: Path) -> None:
     assert (line.state, line.is_live, line.decisions) == ("training", True, 70)
     runs.look()
     assert listing_of(runs).runs[0].state == "dead"  # its lock is free
+    (folder.path / "run.json").write_text("{")
+    line = listing_of(runs).runs[0]
+    assert (line.state, line.is_live) == (DAMAGED, False)
     shutil.rmtree(folder.path)
     assert listing_of(runs).runs == []
     with pytest.raises(ViewError, match="no run 'run'"):

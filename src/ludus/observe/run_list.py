@@ -81,7 +81,7 @@ class _Run:
                 self.folder = RunFolder.open(self.place.path, trusted=False)
                 self.experiment = msgspec.json.decode(self.folder.facts.experiment)
             except (OSError, StoreError) as error:
-                self.problem = str(error)
+                self.status, self.state, self.problem = None, DAMAGED, str(error)
         if self.folder is not None:
             self._look_at_status(self.folder)
         return before != (self._facts_of, self.status, self.state, self.problem)
@@ -110,7 +110,7 @@ class _Run:
         try:
             self.read = _read(self.folder, self.experiment)
             if absent := self.read.absent:
-                self.why_unread = f"{absent} of its players have no readable weights"
+                self.why_unread = f"players without readable weights: {absent:,}"
         except (LedgerError, OSError) as error:
             self.why_unread, self.is_damaged = str(error), True
         except Exception as error:  # run.json may hold anything
