@@ -98,6 +98,9 @@ def test_what_changes_is_read_again(tmp_path: Path) -> None:
     assert (line.state, line.is_live, line.decisions) == ("training", True, 70)
     runs.look()
     assert listing_of(runs).runs[0].state == "dead"  # its lock is free
+    (folder.path / "run.json").write_text("{")
+    line = listing_of(runs).runs[0]
+    assert (line.state, line.is_live) == (DAMAGED, False)
     shutil.rmtree(folder.path)
     assert listing_of(runs).runs == []
     with pytest.raises(ViewError, match="no run 'run'"):
@@ -171,6 +174,25 @@ def test_any_runs_are_compared(tmp_path: Path) -> None:
     assert runs.comparison(ComparisonRequest(run=["a", "gone"], of="nash_conv")).notes[-1] == "Not measured by a."
 
 
+def test_studies_of_one_name_keep_their_settings_apart(tmp_path: Path) -> None:
+    for place in ("monday", "tuesday"):
+        plant_study(tmp_path / place / "magnet", seeds=1)
+    keys = ["monday/magnet", "tuesday/magnet"]
+    found = looked_at(tmp_path).comparison(ComparisonRequest(study=keys, of="nash_conv"))
+    assert {line.name for line in found.lines} == {
+        f"{key}: magnet_weight={value}" for key in keys for value in ("0.2", "0.05")
+    }
+
+
+def test_a_run_whose_time_is_not_known_is_named(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "a", snapshots=4, matches=80)
+    rows = [json.loads(line) for line in (folder.metrics / "train.jsonl").read_text().splitlines()]
+    timeless = [{name: value for name, value in row.items() if name != "time"} for row in rows]
+    (folder.metrics / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in timeless))
+    found = looked_at(tmp_path).comparison(ComparisonRequest(run=["a"], over="time"))
+    assert (found.lines, found.notes[-1]) == ([], "Not measured by a.")
+
+
 def test_too_many_lines_are_refused_by_name(tmp_path: Path) -> None:
     plant(tmp_path / "run0", snapshots=4, matches=80)
     for number in range(1, MOST_LINES + 4):
@@ -178,6 +200,7 @@ def test_too_many_lines_are_refused_by_name(tmp_path: Path) -> None:
     runs = looked_at(tmp_path)
     found = runs.comparison(ComparisonRequest(run=[f"run{number}" for number in range(MOST_LINES + 4)]))
     assert len(found.lines) == MOST_LINES
+    assert found.notes[-1] == f"Only the first {MOST_LINES} of {MOST_LINES + 4} lines are drawn."
     with pytest.raises(ValueError, match="of"):
         runs.encoded_comparison({"of": ["everything"]})
     with pytest.raises(ValueError, match="unknown field"):

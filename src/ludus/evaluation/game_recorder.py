@@ -17,7 +17,7 @@ from ludus.data.records import Match
 from ludus.data.trees import Tree
 from ludus.evaluation.play.house import PERSON, Kept, Opponents, PlayHost
 from ludus.evaluation.play.replays import drawing_of
-from ludus.evaluation.play.session import PolicyOutput, SeatedOpponent
+from ludus.evaluation.play.session import PolicyOutput, SeatedOpponent, within
 from ludus.evaluation.play.views import GameView, find_view, has_own_view, named_choice, written_numbers
 from ludus.experiment import Experiment
 from ludus.games.game import GameBatch, GameSource, NeedsMore, Seat, allocate_actions, lost_tables
@@ -178,11 +178,10 @@ class _Film:
         likely = sorted(range(len(output.probabilities)), key=lambda one: -output.probabilities[one])[:MOST_OPTIONS]
         if 0 <= chosen < len(output.probabilities) and chosen not in likely:
             likely.append(chosen)
-        low, high = self._view.score_range or (-np.inf, np.inf)
         return GameMove(
             seat=seat,
             name=said,
-            value=round(float(np.clip(output.value, low, high)), 4) if np.isfinite(output.value) else None,
+            value=round(within(output.value, self._view.score_range), 4) if np.isfinite(output.value) else None,
             options=[
                 (names[one] if one < len(names) else str(one), round(output.probabilities[one], 4))
                 for one in likely

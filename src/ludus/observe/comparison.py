@@ -104,21 +104,26 @@ def compare(
     runs: Sequence[str],
     studies: Sequence[ComparedStudy],
     read: Mapping[str, tuple[ReadRun, MetricsTable]],
+    *,
+    left_out: int = 0,
 ) -> Comparison:
-    """`runs`: keys of those with a line each; `read`: what was read of them and of the runs of the studies."""
+    """`runs`: keys of those with a line each; `read`: what was read of them and of the runs of the studies;
+    `left_out`: runs that were not read, because they are too many."""
     bots = list(dict.fromkeys(curve.name for one, _ in read.values() for curve in one.strength.win_rates))
     metrics = sorted({name for _, table in read.values() for name in table.names} - {*_NO_METRICS}, key=_by_player)
     known = bots if asked.of == "win_rate" else metrics if asked.of == "metric" else []
     name = asked.name if asked.name in known else next(iter(known), "")
     curves = {key: _curve(one, table, asked.of, name, asked.over) for key, (one, table) in read.items()}
     lines = [_line(read[key][0].name, key, curve) for key in runs if key in read and (curve := curves[key]) is not None]
+    names = Counter(study.name for study in studies)
     for study in studies:
-        lines += _bands(study, curves, f"{study.name}: " if len(studies) > 1 else "")
+        name_of_study = study.key if names[study.name] > 1 else study.name
+        lines += _bands(study, curves, f"{name_of_study}: " if len(studies) > 1 else "")
     lines = _told_apart(lines)
     shown = lines[:MOST_LINES]
     notes = [*_notes(asked.of, [one for one, _ in read.values()], [key for key in read if curves[key] is None], read)]
-    if len(lines) > len(shown):
-        notes.append(f"Only the first {MOST_LINES} of {len(lines)} lines are drawn.")
+    if (total := len(lines) + left_out) > len(shown):
+        notes.append(f"Only the first {MOST_LINES} of {total} lines are drawn.")
     unit, meaning = _unit(asked.of, name, [one for one, _ in read.values()])
     x_unit = "decisions"
     if asked.over == "time":
@@ -149,7 +154,8 @@ def _curve(run: ReadRun, table: MetricsTable, of: Quantity, name: str, over: str
         found = _of_win_rate(strength, name) if of == "win_rate" else _of_rating(strength)
     if found is None or over == "decisions":
         return found
-    return _Curve(_seconds(table, found.x / (scale or 1.0)), found.y, found.error)
+    seconds = _seconds(table, found.x / (scale or 1.0))
+    return None if seconds is None else _Curve(seconds, found.y, found.error)
 
 
 def _of_rating(strength: Strength) -> _Curve | None:
@@ -180,12 +186,12 @@ def _of_metric(table: MetricsTable, name: str) -> _Curve | None:
     return _Curve(x, y)
 
 
-def _seconds(table: MetricsTable, decisions: Floats) -> Floats:
-    """Seconds of training at these decisions, without the pauses between two starts."""
+def _seconds(table: MetricsTable, decisions: Floats) -> Floats | None:
+    """Seconds of training at these decisions, without the pauses between two starts; None if they are not known."""
     x, time = table.column("decisions"), table.column("time")
     there = np.isfinite(x) & np.isfinite(time)
     if not there.any():
-        return np.full(len(decisions), np.nan)
+        return None
     passed = np.concatenate([[0.0], np.cumsum(update_seconds(table))])
     return np.asarray(np.interp(decisions, *after_resumes(x[there], passed[there])))
 
@@ -236,10 +242,9 @@ def _line(name: str, key: str, curve: _Curve) -> ComparedLine:
 
 
 def _in_readable_time(lines: Sequence[ComparedLine]) -> tuple[list[ComparedLine], str]:
-    longest = max((x for line in lines for x in line.x if x is not None), default=0.0)
+    longest = max((x for line in lines for x in line.x), default=0.0)
     seconds, unit = next((seconds, unit) for least, seconds, unit in _UNITS if longest >= least)
-    kept = [line for line in lines if all(x is not None for x in line.x)]
-    return [msgspec.structs.replace(line, x=[x / seconds for x in line.x]) for line in kept], unit
+    return [msgspec.structs.replace(line, x=[x / seconds for x in line.x]) for line in lines], unit
 
 
 def _notes(

@@ -51,7 +51,7 @@ METRICS = (
     Metric(
         "PLAYER/nash_conv", "score", "Exact NashConv of the averaged weights of its newest snapshot; 0: unbeatable."
     ),
-    Metric("PLAYER/nash_conv_decisions", "decisions", "That the snapshot was trained on."),
+    Metric("PLAYER/nash_conv_decisions", "decisions", "What that snapshot was trained on."),
     Metric(
         "PLAYER/exploiter_win_rate",
         "win rate",
@@ -62,7 +62,7 @@ METRICS = (
         "score",
         "Mean score of that exploiter; where teams have roles, its gain over the snapshot.",
     ),
-    Metric("PLAYER/exploited_decisions", "decisions", "That the snapshot was trained on which it played against."),
+    Metric("PLAYER/exploited_decisions", "decisions", "What the snapshot was trained on that it played against."),
     Metric("PLAYER/episode_length", "steps", "Of the table, from reset to the end."),
     Metric("PLAYER/policy_loss", "", "What the policy is trained on."),
     Metric("PLAYER/policy_loss.REWARD", "", "The part of a further reward."),

@@ -81,7 +81,7 @@ class _Run:
                 self.folder = RunFolder.open(self.place.path, trusted=False)
                 self.experiment = msgspec.json.decode(self.folder.facts.experiment)
             except (OSError, StoreError) as error:
-                self.problem = str(error)
+                self.status, self.state, self.problem = None, DAMAGED, str(error)
         if self.folder is not None:
             self._look_at_status(self.folder)
         return before != (self._facts_of, self.status, self.state, self.problem)
@@ -110,7 +110,7 @@ class _Run:
         try:
             self.read = _read(self.folder, self.experiment)
             if absent := self.read.absent:
-                self.why_unread = f"{absent} of its players have no readable weights"
+                self.why_unread = f"players without readable weights: {absent:,}"
         except (LedgerError, OSError) as error:
             self.why_unread, self.is_damaged = str(error), True
         except Exception as error:  # run.json may hold anything
@@ -267,11 +267,12 @@ class RunList:
     def comparison(self, asked: ComparisonRequest) -> Comparison:
         """Curves of the runs and studies that are asked for; those that are not there are left out."""
         with self._front:
-            runs = [key for key in asked.run if key in self._runs][:MOST_LINES]
+            runs = [key for key in dict.fromkeys(asked.run) if key in self._runs]
             studies = [self._compared(key) for key in asked.study if key in self._studies]
+        left_out, runs = len(runs[MOST_LINES:]), runs[:MOST_LINES]
         of_studies = [key for one in studies for keys in one.settings.values() for key in keys]
         read = {key: found for key in dict.fromkeys((*runs, *of_studies)) if (found := self._read(key)) is not None}
-        return compare(asked, runs, studies, read)
+        return compare(asked, runs, studies, read, left_out=left_out)
 
     def _compared(self, key: str) -> ComparedStudy:
         results = self._studies[key][1]
@@ -290,7 +291,8 @@ class RunList:
                 return None
             if run.read_of is None:
                 run.follow()
-                self._changes += 1
+                with self._front:
+                    self._changes += 1
             return None if run.read is None else (run.read, run.follow_metrics())
 
     def encoded_comparison(self, asked: Mapping[str, list[str]]) -> bytes:

@@ -104,7 +104,7 @@ def strength_page(league: League, summary: LeagueSummary, metrics: MetricsTable)
         exploited=[_exploited(metrics, name) for name in metrics.names if name.endswith(EXPLOITED)],
     )
     if best is None and league.absent:
-        told = [f"How strong it is cannot be told: {len(league.absent):,} of its players have no readable weights."]
+        told = [f"How strong it is cannot be told. Players without readable weights: {len(league.absent):,}."]
     else:
         told = verdict_of(made, known, measured)
     return msgspec.structs.replace(made, verdict=told)
