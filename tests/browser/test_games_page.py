@@ -133,7 +133,7 @@ def test_two_players_are_watched(run: Path, address: str, open_page: OpenPage) -
     page.get_by_role("button", name="play a game").click()
     page.locator("p", has_text=re.compile(r"after \d+ decisions$")).wait_for(timeout=60_000)
     assert page.locator(".game-stage > p").inner_text().startswith("played now")
-    assert f"{first} (" in page.locator(".game-stage .replay-who").inner_text()
+    assert f"{first}: " in page.locator(".game-stage .replay-who").inner_text()
 
 
 @WITH_PLAYERS

@@ -244,7 +244,7 @@ def _against(strength: Strength, known: dict[str, tuple[float, float]]) -> str:
     best = strength.best or ""
     if strength.rating_unit == "score":
         mean, error = known.get(best, (np.nan, np.nan))
-        return f"{best} scores {mean:.4g} ± {1.96 * error:.2g} on average." if np.isfinite(mean) else ""
+        return f"{best} scores {mean:.4g} ± {_short(1.96 * error)} on average." if np.isfinite(mean) else ""
     if not strength.yardsticks:
         return f"{best} is the best snapshot of {strength.player}; it was not measured against scripted players."
     hardest = strength.yardsticks[0]
@@ -276,8 +276,17 @@ def _trend(strength: Strength) -> str:
     over = f"over the last {_counted(line.x[-1] - line.x[before])} decisions"
     unit = strength.rating_unit
     if abs(gain) <= spread:
-        return f"No change that can be told from noise {over} ({gain:+.3g} ± {spread:.2g} {unit})."
-    return f"{strength.player} {'gained' if gain > 0 else 'lost'} {abs(gain):.3g} ± {spread:.2g} {unit} {over}."
+        return f"No change that can be told from noise {over} ({_signed(gain)} ± {_short(spread)} {unit})."
+    return f"{strength.player} {'gained' if gain > 0 else 'lost'} {_short(abs(gain))} ± {_short(spread)} {unit} {over}."
+
+
+def _short(number: float) -> str:
+    """Two digits, and never an exponent for a large number."""
+    return f"{number:.0f}" if abs(number) >= 10 else f"{number:.2g}"
+
+
+def _signed(number: float) -> str:
+    return f"{'-' if number < 0 else '+'}{_short(abs(number))}"
 
 
 def _counted(number: float) -> str:
