@@ -56,7 +56,7 @@ class Side(msgspec.Struct, frozen=True, gc=False):
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """Sides put on the teams of one or more tables. Every table plays `episodes_per_table` episodes. Side s
+    """Sides put on the teams of one or more tables. It has `episodes_per_table` episodes per table. Side s
     sits on team (s + episode) % teams, so that every side plays every team equally often."""
 
     id: int

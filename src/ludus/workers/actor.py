@@ -86,7 +86,7 @@ class ActorConfig:
     matches: int = 4
     """Matches held at once, each on an equal block of the tables."""
     episodes_per_table: int = 4
-    """Episodes that each table of a match plays: a multiple of the number of teams, so that seats swap."""
+    """Episodes of a match per table of its block: a multiple of the number of teams, so that seats swap."""
     unroll_length: int = 16
     """Decisions in a trajectory."""
     models_in_memory: int = 32
