@@ -55,7 +55,8 @@ func forget():
 	_memories = {}
 
 
-# The most probable option. `observation`: part -> numbers.
+# The most probable option of a head without a mask; where options may be illegal, choose among `logits` yourself.
+# `observation`: part -> numbers.
 func act(seat, observation):
 	return best(seat, logits(seat, observation))
 

@@ -3,7 +3,7 @@
 #
 # `table_scene` is a scene whose root has SPEC, BOTS, TICKS, `reset`, `to_act`, `act`, `decided`, `observation` and
 # `bot_act`, and `legal` if a head is masked; see pong/table.gd. Parts of an observation are Vector or Planes, heads
-# are Choice. Add this node to the tree where `is_wanted()` is true.
+# are Choice or Box. Add this node to the tree where `is_wanted()` is true.
 extends Node
 
 const PROTOCOL = 1
