@@ -134,7 +134,7 @@ def test_what_cannot_meet_is_named(runs: tuple[Path, Path], tmp_path: Path, ludu
     first = str(runs[0])
     assert "there is no run folder" in refusal(first, "nothing/here#main")
     assert "did you mean 'equilibrium'" in refusal(first, "bot:equilibriun")
-    assert "are the same player" in refusal(f"{first}#main@best", f"{first}#main@latest")
+    assert "are the same player" in refusal(f"{first}#main.1", f"{first}#main:0:0")
     assert "which game do they play? --game ADDRESS" in refusal("bot:rock", "bot:paper")
     assert "two players or more" in refusal(first)
     assert "leave it out" in refusal(first, "bot:random", game="rock_paper_scissors")

@@ -160,9 +160,9 @@ def test_an_experiment_is_pointed_at_a_server(monkeypatch: pytest.MonkeyPatch) -
 def test_a_recipe_takes_a_game_by_its_remote_address() -> None:
     from ludus.lookup import find_experiment
 
-    with serving("leduc") as server:
-        experiment = find_experiment("leduc", [f"game=remote://{server}/leduc"])
-        assert experiment.game == Remote(server=server, game="leduc")
+    with serving("rock_paper_scissors") as server:
+        experiment = find_experiment("rps", [f"game=remote://{server}/rock_paper_scissors"])
+        assert experiment.game == Remote(server=server, game="rock_paper_scissors")
 
 
 def test_clients_share_a_server_but_no_tables() -> None:

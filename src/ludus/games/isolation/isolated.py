@@ -331,7 +331,7 @@ def _describe(
     host = protocol.HostProcess(launch, python, None)
     try:
         deadline = time.monotonic() + limit_s
-        while not host.control.poll(_LOOK_AT_START_S):
+        while not host.control.poll(max(0.0, min(_LOOK_AT_START_S, deadline - time.monotonic()))):
             if time.monotonic() > deadline:
                 raise protocol.HostLost(f"hung: it did not start within {limit_s:g} s")
             if most_mb is not None and (used := host.memory_mb()) > most_mb:
