@@ -41,7 +41,7 @@ EXECUTING = (
     "exploit RUN main",
     "compare RUN RUN",
     "tournament RUN bot:random --into results.jsonl",
-    "export RUN main --to agent.onnx",
+    "export RUN main --to agent.json",
     "train --run RUN --resume",
     "train kuhn --run RUN --resume-or-start",
     "record RUN main random --out replays --episodes 2",
