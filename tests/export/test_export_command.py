@@ -181,7 +181,7 @@ def test_seats_of_several_kinds_have_a_file_each(siege: Path, tmp_path: Path) ->
 def test_a_game_without_rules_in_javascript_is_named(ludus: Ludus, siege: Path) -> None:
     shown = ludus("export", str(siege), "main", "--page", "siege.html")
     assert shown.code == 1
-    assert "siege has no board page; --page plays ConnectFour, TicTacToe, Kuhn with two seats" in shown.err
+    assert "siege has no board page; --page plays ConnectFour, TicTacToe, Kuhn, Leduc with two seats" in shown.err
 
 
 def test_files_are_players_of_eval_and_play(ludus: Ludus, trained: Path, run: Path, agent_file: Path) -> None:
