@@ -74,6 +74,32 @@ def test_transposed_conv_is_torch_transposed_conv():
     close(ours(planes), theirs(planes))
 
 
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 1), (4, 2, 1), (1, 1, 0), (8, 4, 0)])
+def test_stacked_conv_on_a_gpu_is_the_grouped_one(kernel, stride, padding):
+    """The ways of a GPU, tried on the CPU."""
+    models = [Conv2d(2, 3, kernel=kernel, stride=stride, padding=padding) for _ in range(4)]
+    for model in models:
+        nn.init.normal_(model.bias)
+    check_ways_of_a_gpu(stack_modules(models), torch.randn(4, 5, 2, 12, 9))
+
+
+def test_stacked_transposed_conv_on_a_gpu_is_the_grouped_one():
+    models = [ConvTranspose2d(2, 3) for _ in range(4)]
+    for model in models:
+        nn.init.normal_(model.bias)
+    check_ways_of_a_gpu(stack_modules(models), torch.randn(4, 5, 2, 6, 5))
+
+
+def check_ways_of_a_gpu(stack, planes):
+    weights = torch.randn_like(stack(planes))
+    wanted = torch.autograd.grad((stack(planes) * weights).sum(), list(stack.parameters()))
+    for way in (stack.one_by_one, stack.as_products):
+        close(way(planes), stack(planes))
+        found = torch.autograd.grad((way(planes) * weights).sum(), list(stack.parameters()))
+        for one, other in zip(found, wanted, strict=True):
+            close(one, other, 1e-4)
+
+
 def test_normalised_lstm_does_not_mind_the_scale_of_its_inputs():
     lstm = LSTM(5, 4, layer_norm=True)
     inputs, hidden, cell = torch.randn(3, 5), torch.randn(3, 4), torch.randn(3, 4)

@@ -24,9 +24,12 @@ class GumbelSearch:
     """Values count as if the move with the most visits had so many more."""
     c_scale: float = 1.0
     """Weight of values against the network's probabilities."""
+    max_depth: int | None = None
+    """Most moves from the root to a position that it looks at; None: any number. Few simulations reach so deep only
+    where few moves are legal, and on a GPU each further move costs time in every simulation."""
 
     def __post_init__(self) -> None:
-        require_in(self, "[1, inf]", simulations=self.simulations, considered=self.considered)
+        require_in(self, "[1, inf]", simulations=self.simulations, considered=self.considered, max_depth=self.max_depth)
         require_in(self, "[0, inf)", c_visit=self.c_visit, c_scale=self.c_scale)
 
 

@@ -172,8 +172,9 @@ class _Trees:
         assert isinstance(board, HasPositions)
         first = self._root_move(self._schedule[number])
         path, leaf, move = self._descend(first)
-        new = self._child[rows, leaf, move] < 0
-        # Where a known end of the game is met again, the board repeats a move of the root, which is ignored.
+        known = self._child[rows, leaf, move]
+        new = known < 0
+        # Where the path ends at a known position, the board repeats a move of the root, which is ignored.
         leaf, move = np.where(new, leaf, 0), np.where(new, move, first)
         board.set_positions(rows, take(self._positions, (rows, leaf)))
         mover = self._mover[rows, leaf]
@@ -188,7 +189,7 @@ class _Trees:
         self._reward[grown, node] = (reward[grown, mover[new]] - reward[grown, 1 - mover[new]]) / 2
         self._child[grown, leaf[new], move[new]] = node
         self._see(grown, node)
-        self._back_up(path, np.where(new, self._value[:, node], 0.0).astype(np.float32))
+        self._back_up(path, self._value[rows, np.where(new, node, known)])
 
     def result(self) -> Searched:
         rows = self._rows
@@ -231,14 +232,16 @@ class _Trees:
         return best
 
     def _descend(self, move: IntArray) -> tuple[list[tuple[IntArray, IntArray, IntArray]], IntArray, IntArray]:
-        """Follow the tree from a move of the root to a move that is new or ends the game. Returns the rows, nodes and
-        moves of each step, and the last node and move of each row."""
+        """Follow the tree from a move of the root to a move that is new, ends the game or is the last one allowed.
+        Returns the rows, nodes and moves of each step, and the last node and move of each row."""
         rows, node = self._rows, np.zeros_like(self._rows)
         last_node, last_move = node.copy(), move.copy()
         path = []
         while len(rows):
             path.append((rows, node, move))
             last_node[rows], last_move[rows] = node, move
+            if len(path) == self._settings.max_depth:
+                break
             child = self._child[rows, node, move]
             goes_on = (child >= 0) & (self._mover[rows, child] != NOBODY)
             rows, node = rows[goes_on], child[goes_on]

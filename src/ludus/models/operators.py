@@ -17,6 +17,8 @@ from ludus.data.specs import ArraySpec
 from ludus.models.tensors import DeferredChecks
 
 _MINUS_ONE = torch.tensor(-1.0)
+_FEW_MODELS = 8
+"""Most models of a stack whose convolutions run one by one on a GPU."""
 
 
 def _tanh_on_cpu(inputs: Tensor) -> Tensor:
@@ -181,7 +183,8 @@ class LSTM(nn.Module):
 
 
 class Conv2d(nn.Module):
-    """A convolution over [rows, channels, height, width]; a stack runs as one grouped convolution."""
+    """A convolution over [rows, channels, height, width]. A stack runs as one grouped convolution on a CPU. On a GPU,
+    whose grouped convolutions are slow, a few models run one by one and many as batched matrix products."""
 
     def __init__(
         self,
@@ -202,6 +205,8 @@ class Conv2d(nn.Module):
     def forward(self, planes: Tensor) -> Tensor:
         if self.weight.dim() == 4:
             return functional.conv2d(planes, self.weight, self.bias, self.stride, self.padding)
+        if planes.device.type != "cpu":
+            return self.as_products(planes) if len(self.weight) > _FEW_MODELS else self.one_by_one(planes)
         # The result is a view with models first. The next convolution of a tower turns it back
         # without a copy, because the activation between them keeps the strides.
         grouped, models = planes.transpose(0, 1).flatten(1, 2), len(self.weight)
@@ -209,9 +214,40 @@ class Conv2d(nn.Module):
         outputs = functional.conv2d(grouped, weight, bias, self.stride, self.padding, groups=models)
         return outputs.view(len(outputs), models, -1, *outputs.shape[2:]).transpose(0, 1)
 
+    def one_by_one(self, planes: Tensor) -> Tensor:
+        """The convolutions of a stack, [M, rows, channels, height, width], each on its own."""
+        calls = zip(planes, self.weight, self.bias, strict=True)
+        return torch.stack([functional.conv2d(*call, self.stride, self.padding) for call in calls])
+
+    def as_products(self, planes: Tensor) -> Tensor:
+        """The convolutions of a stack, [M, rows, channels, height, width], as one product for each model."""
+        kernel = self.weight.shape[-1]
+        padded = functional.pad(planes, (self.padding,) * 4)
+        height, width = ((size - kernel) // self.stride + 1 for size in padded.shape[-2:])
+        taps = [(down, right) for down in range(kernel) for right in range(kernel)]
+        return _sum_of_taps(padded, taps, self.weight.flatten(3), self.bias, (height, width), self.stride)
+
+
+def _sum_of_taps(
+    planes: Tensor,
+    taps: Sequence[tuple[int, int]],
+    weight: Tensor,
+    bias: Tensor,
+    shape: tuple[int, int],
+    stride: int = 1,
+) -> Tensor:
+    """Maps [M, rows, outputs, *shape] whose cells are sums over `taps`, the offsets into `planes` [M, rows, inputs,
+    height, width], with `weight` [M, outputs, inputs, taps]: one matrix product for each model."""
+    height, width = (stride * (size - 1) + 1 for size in shape)
+    seen = [planes[..., down : down + height : stride, right : right + width : stride] for down, right in taps]
+    cells = torch.stack(seen, 2).permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)  # [M, cells, taps x inputs]
+    factors = weight.permute(0, 3, 2, 1).flatten(1, 2)
+    outputs = torch.baddbmm(bias.unsqueeze(1), cells, factors)
+    return outputs.view(*planes.shape[:2], *shape, -1).permute(0, 1, 4, 2, 3)
+
 
 class ConvTranspose2d(nn.Module):
-    """Doubles the height and width of [rows, channels, height, width]; a stack runs as one grouped call."""
+    """Doubles the height and width of [rows, channels, height, width]. A stack runs as `Conv2d` does."""
 
     def __init__(self, in_channels: int, out_channels: int, *, gain: float = math.sqrt(2.0)) -> None:
         super().__init__()
@@ -222,10 +258,34 @@ class ConvTranspose2d(nn.Module):
     def forward(self, planes: Tensor) -> Tensor:
         if self.weight.dim() == 4:
             return functional.conv_transpose2d(planes, self.weight, self.bias, stride=2, padding=1)
+        if planes.device.type != "cpu":
+            return self.as_products(planes) if len(self.weight) > _FEW_MODELS else self.one_by_one(planes)
         grouped, models = planes.transpose(0, 1).flatten(1, 2), len(self.weight)
         weight, bias = self.weight.flatten(0, 1), self.bias.flatten()
         outputs = functional.conv_transpose2d(grouped, weight, bias, stride=2, padding=1, groups=models)
         return outputs.view(len(outputs), models, -1, *outputs.shape[2:]).transpose(0, 1)
+
+    def one_by_one(self, planes: Tensor) -> Tensor:
+        """The calls of a stack, each on its own."""
+        calls = zip(planes, self.weight, self.bias, strict=True)
+        return torch.stack([functional.conv_transpose2d(*call, stride=2, padding=1) for call in calls])
+
+    def as_products(self, planes: Tensor) -> Tensor:
+        """The calls of a stack, [M, rows, channels, height, width], as four products for each model: each cell becomes
+        2 x 2 cells, and each of these is a sum over four cells of the input."""
+        padded = functional.pad(planes, (1, 1, 1, 1))
+        shape = (planes.shape[-2], planes.shape[-1])
+        # By parity of the output's row or column: offset into the padded input and place in the kernel, twice.
+        ways = (((1, 1), (0, 3)), ((1, 2), (2, 0)))
+        parts = []
+        for vertical in ways:
+            for across in ways:
+                pairs = [(down, right) for down in vertical for right in across]
+                weight = torch.stack([self.weight[..., down[1], right[1]] for down, right in pairs], -1)
+                taps = [(down[0], right[0]) for down, right in pairs]
+                parts.append(_sum_of_taps(padded, taps, weight.transpose(1, 2), self.bias, shape))
+        quarters = torch.stack(parts, -1).unflatten(-1, (2, 2))  # [M, rows, outputs, height, width, 2, 2]
+        return quarters.transpose(-3, -2).flatten(-2).flatten(-3, -2)
 
 
 class Attention(nn.Module):

@@ -33,15 +33,21 @@ def as_it_is(function):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(("address", "moves"), [("connect_four", 11), ("tic_tac_toe", 4)])
-@pytest.mark.parametrize(("simulations", "considered", "c_scale"), [(1, 16, 1.0), (24, 4, 0.3), (40, 16, 1.0)])
-def test_it_finds_what_the_search_on_the_cpu_finds(
-    address: str, moves: int, simulations: int, considered: int, c_scale: float
-) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        GumbelSearch(simulations=1),
+        GumbelSearch(simulations=24, considered=4, c_scale=0.3),
+        GumbelSearch(simulations=40),
+        GumbelSearch(simulations=40, max_depth=3),
+    ],
+    ids=str,
+)
+def test_it_finds_what_the_search_on_the_cpu_finds(address: str, moves: int, settings: GumbelSearch) -> None:
     source = resolve(address)
     game = tensor_game_of(source)
     assert game is not None
     policy = MODEL.build(game.spec.kinds[0], 3)
-    settings = GumbelSearch(simulations=simulations, considered=considered, c_scale=c_scale)
     tables, state = source.tables(TABLES), game.start(torch.zeros(TABLES, 0))
     tables.reset(np.arange(TABLES), np.arange(TABLES, dtype=np.uint64))
     rng = np.random.default_rng(0)

@@ -171,7 +171,8 @@ def _fight_and_walk(state: TensorState, goal: tuple[Tensor, Tensor], active: Ten
     order = torch.where(arrives, rules.NO_OP, order)
 
     damage = known.damage[kind.long() * rules.NUM_KINDS + enemy_kind.long()] * strikes
-    taken = torch.zeros_like(health).scatter_add(2, enemy, damage).flip(1)
+    # As int32: kernels of Triton cannot add to int16.
+    taken = torch.zeros_like(health, dtype=torch.int32).scatter_add(2, enemy, damage.int()).flip(1).to(health.dtype)
     health = (health - taken).clamp(min=0)
     # An attack ends with its target: the next unit in that slot is another one.
     target_fell = health.flip(1).gather(2, state["target"].long()) == 0

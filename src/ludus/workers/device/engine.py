@@ -148,7 +148,7 @@ class Engine:
             self._told = (progress, rates, trainable)
         minibatches = learning.minibatches_for(self._trained_sides)
         if self._iterations < _WARM_UP or not self._records:
-            self._try(lambda: self._iterate(minibatches))
+            self._iterate(minibatches)
         elif self._records_play:
             self._replay(minibatches, lambda: self._iterate(minibatches))
         else:
@@ -200,23 +200,24 @@ class Engine:
         self._graphs[minibatches] = graph
 
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, compiled as long as this engine compiles."""
+        """The function, compiled if this engine compiles; as it is if that fails."""
         if not self._compiles:
             return function
-        compiled = torch.compile(function, dynamic=False)
-        return lambda *given: compiled(*given) if self._compiles else function(*given)
+        chosen = torch.compile(function, dynamic=False)
 
-    def _try(self, iterate: Callable[[], None]) -> None:
-        """Run an iteration; if it fails while it compiles, once more without compiling."""
-        if not self._compiles or self._iterations:
-            iterate()
-            return
-        try:
-            iterate()
-        except Exception as error:
-            _log.warning("the game or the network cannot be compiled and runs as it is, which is slower: %s", error)
-            self._compiles = False
-            iterate()
+        def call(*given: Any) -> Any:
+            nonlocal chosen
+            if self._iterations or chosen is function:
+                return chosen(*given)
+            try:
+                return chosen(*given)
+            except Exception as error:
+                name = getattr(function, "__name__", "a part")
+                _log.warning("%s cannot be compiled and runs as it is, which is slower: %s", name.strip("_"), error)
+                chosen = function
+                return function(*given)
+
+        return call
 
     # --- what the host reads ---
 

@@ -175,7 +175,7 @@ class Learning:
             self._chunk = width
         self._num_chunks = total // width
         self._chunks = -(-self._num_chunks // max(1, round(total / size)))
-        # A convolution of many models is one with groups, which is slower than a plain one.
+        # Convolutions of a few models run one by one, and of many as products that take more memory.
         splits = self._device.type == "cuda" and not uses_convolutions(self._single)
         most = self.most_splits if splits else 1
         self._split = next(parts for parts in range(min(most, self._chunks), 0, -1) if self._chunks % parts == 0)

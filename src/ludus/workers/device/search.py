@@ -85,7 +85,7 @@ class TensorSearch:
     def search(self, state: TensorState, uniforms: Tensor, weights: Any) -> SearchedRows:
         """`uniforms` [R, A]: random numbers for the noise at the root, by which the action is a draw from the improved
         policy as far as the simulations allow."""
-        simulations, rows = self._settings.simulations, self._rows
+        simulations, deepest, rows = self._settings.simulations, self._settings.max_depth, self._rows
         gumbel = -torch.log(-torch.log(uniforms.clamp(1e-20, 1.0 - 1e-7)))
         root: _Seen = self._look(state, torch.zeros_like(rows, dtype=torch.bool), weights)
         trees = self._planted(state, root)
@@ -96,10 +96,11 @@ class TensorSearch:
             move = self._choose(trees, scale, gumbel, wanted[:, simulation])
             first, active = move, torch.ones_like(rows, dtype=torch.bool)
             path = [(node, move, active)]
-            for _ in range(simulation):  # a path through the nodes so far is no longer
+            longest = simulation if deepest is None else min(simulation, deepest - 1)
+            for _ in range(longest):  # a path through the nodes so far is no longer
                 node, move, active = self._descend(trees, scale, node, move, active)
                 path.append((node, move, active))
-            new, place, after, over, reward = self._grow(trees, node, move, first)
+            new, known, place, after, over, reward = self._grow(trees, node, move, first)
             seen: _Seen = self._look(after, over, weights)
             number = simulation + 1
             for name, tensor in trees.positions.items():
@@ -110,12 +111,15 @@ class TensorSearch:
             trees.reward[number].copy_(reward)
             children = trees.child.view(-1)
             children.scatter_(0, place, torch.where(new, number, children.gather(0, place)))
-            value = torch.where(new, seen.value, 0.0)
-            scale = torch.maximum(scale, value.abs())
+            scale = torch.maximum(scale, torch.where(new, seen.value.abs(), 0.0))
+            value = torch.where(new, seen.value, known)
+            steps = []
             for step in reversed(path):
                 place, found, visit, value, scale = self._found(trees, scale, value, *step)
-                trees.total.view(-1).scatter_add_(0, place, found)
-                trees.visits.view(-1).scatter_add_(0, place, visit)
+                steps.append((place, found, visit))
+            place, found, visit = map(torch.cat, zip(*steps, strict=True))
+            trees.total.view(-1).scatter_add_(0, place, found)
+            trees.visits.view(-1).scatter_add_(0, place, visit)
         return SearchedRows(*self._result(trees, scale, gumbel))
 
     def _planted(self, state: TensorState, root: _Seen) -> _Trees:
@@ -173,11 +177,12 @@ class TensorSearch:
 
     def _grown(
         self, trees: _Trees, node: Tensor, move: Tensor, first: Tensor
-    ) -> tuple[Tensor, Tensor, TensorState, Tensor, Tensor]:
-        """Play the last move of each path. Returns which of them are new, the place of the child, the position, whether
-        the game is over, and the reward of the mover."""
-        new = self._child_of(trees, node, move) < 0
-        # Where a known end of the game is met again, a move of the root is repeated, which is ignored.
+    ) -> tuple[Tensor, Tensor, Tensor, TensorState, Tensor, Tensor]:
+        """Play the last move of each path. Returns which of them are new, the values of known positions, the place of
+        the child, the position, whether the game is over, and the reward of the mover."""
+        child = self._child_of(trees, node, move)
+        new, known = child < 0, trees.value.view(-1)[self._at(child.clamp(min=0))]
+        # Where the path ends at a known position, a move of the root is repeated, which is ignored.
         node, move = torch.where(new, node, 0), torch.where(new, move, first)
         at = self._at(node)
         state = {name: tensor.flatten(0, 1)[at] for name, tensor in trees.positions.items()}
@@ -188,7 +193,7 @@ class TensorSearch:
         own, other = (played.reward.gather(1, seat.unsqueeze(1)).squeeze(1) for seat in (mover, 1 - mover))
         roots = {name: tensor[0] for name, tensor in trees.positions.items()}
         after = select(played.over, roots, played.state)  # what a game returns after its end is not to be read
-        return new, at * trees.child.shape[2] + move, after, played.over, (own - other) / 2
+        return new, known, at * trees.child.shape[2] + move, after, played.over, (own - other) / 2
 
     def _backed_up(
         self, trees: _Trees, scale: Tensor, value: Tensor, node: Tensor, move: Tensor, active: Tensor
