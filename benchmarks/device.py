@@ -4,6 +4,7 @@
     python benchmarks/device.py --tables 16896 67584 270336 --modes compiled
     python benchmarks/device.py --games pgx:go_9x9 pgx:othello --tables 16896    # games in JAX, on the same GPU
     python benchmarks/device.py --games skirmish                  # AlphaStar's mini network, PPO, 4,224 tables
+    python benchmarks/device.py --growth --modes graph --no-run   # by tables, frozen players and learning players
     python benchmarks/device.py --small                           # on a CPU, in seconds: shows that it runs
     python benchmarks/device.py --small --games skirmish --no-run # the same with a large network: a minute
 
@@ -12,18 +13,21 @@ in self-play and half against frozen players, 33 in all. One update is 16 steps 
 minibatches (PPO, network 128-128; skirmish: the network and the PPO of its recipe, without a teacher). `run` is a whole
 training with controller, ledger, PFSP and snapshots.
 
-The modes: `compiled` (torch.compile and one CUDA graph), `graph` (eager operations in a CUDA graph), `eager`. Of a game
-of Pgx, which JAX plays, the graph has only the learning.
+The modes: `compiled` (torch.compile and one CUDA graph), `autotuned` (the same with `device.autotune`), `graph` (eager
+operations in a CUDA graph), `eager`. Of a game of Pgx, which JAX plays, the graph has only the learning.
+
+Two of these programs can compile side by side and measure one after the other: give both the same `--lock FILE`.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,8 +60,12 @@ from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining
 
 STEPS, MINIBATCHES, LEARNERS = 16, 4, 3
-BLOCKS = 66
-"""Of the league: 22 of each player, and 11 of them against frozen players, which makes 33."""
+FROZEN = 33
+"""Frozen players of the league: 11 for each learning player, which has as many matches in self-play."""
+GROWTH = [(3, FROZEN, tables) for tables in (16_896, 67_584, 270_336, 1_081_344)]
+GROWTH += [(1, frozen, 101_376) for frozen in (1, 8, 32, 128)]
+GROWTH += [(learners, 4 * learners, 101_376) for learners in (1, 2, 4, 8)]
+"""Learning players, frozen players and tables of `--growth`."""
 MODEL = ActorCritic(hidden=(128, 128), activation="relu", separate_critic=False)
 
 
@@ -94,14 +102,16 @@ class Setting:
     mode: str
     device: str
     precision: str
+    league_of: tuple[int, int] = (LEARNERS, FROZEN)
+    """Learning and frozen players of the league."""
 
     @property
     def learners(self) -> int:
-        return LEARNERS if self.league else 1
+        return self.league_of[0] if self.league else 1
 
     @property
     def matches(self) -> int:
-        return BLOCKS if self.league else 2
+        return 2 * self.league_of[1] if self.league else 2
 
     @property
     def learner(self) -> LearnerConfig:
@@ -117,7 +127,10 @@ class Setting:
     @property
     def config(self) -> DeviceConfig:
         precision: Any = self.precision
-        return DeviceConfig(precision=precision, compile=self.mode == "compiled", graph=self.mode != "eager")
+        compiles = self.mode in ("compiled", "autotuned")
+        return DeviceConfig(
+            precision=precision, compile=compiles, autotune=self.mode == "autotuned", graph=self.mode != "eager"
+        )
 
 
 def benchmark_of(game: str) -> Benchmark:
@@ -164,7 +177,20 @@ def new_engine(setting: Setting) -> Engine:
     return engine
 
 
-def speed(setting: Setting, seconds: float, *, windows: int = 3, each: int = 4) -> tuple[float, float, float]:
+@contextmanager
+def held(path: Path | None) -> Iterator[None]:
+    """Hold the lock of programs that measure one after the other."""
+    if path is None:
+        yield
+        return
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def speed(
+    setting: Setting, seconds: float, *, windows: int = 3, each: int = 4, lock: Path | None = None
+) -> tuple[float, float, float]:
     """Decisions per second: the least and the most of some windows, of `each` iterations or more; and the seconds until
     the first of them."""
     began = time.monotonic()
@@ -174,19 +200,20 @@ def speed(setting: Setting, seconds: float, *, windows: int = 3, each: int = 4) 
     engine.read()
     prepared = time.monotonic() - began
     found = []
-    for _ in range(windows):
-        start, before = time.monotonic(), sum(player.decisions for player in engine.players)
-        while time.monotonic() - start < seconds / windows:
-            for _ in range(each):
-                engine.iterate(0.0)
-            engine.tally()  # waits, as the runtime does when it looks at the matches
-        engine.read()
-        decisions = sum(player.decisions for player in engine.players) - before
-        found.append(decisions / (time.monotonic() - start))
+    with held(lock):
+        for _ in range(windows):
+            start, before = time.monotonic(), sum(player.decisions for player in engine.players)
+            while time.monotonic() - start < seconds / windows:
+                for _ in range(each):
+                    engine.iterate(0.0)
+                engine.tally()  # waits, as the runtime does when it looks at the matches
+            engine.read()
+            decisions = sum(player.decisions for player in engine.players) - before
+            found.append(decisions / (time.monotonic() - start))
     return min(found), max(found), prepared
 
 
-def whole_run(setting: Setting, seconds: float) -> tuple[float, int, int]:
+def whole_run(setting: Setting, seconds: float, *, lock: Path | None = None) -> tuple[float, int, int]:
     """Decisions per second of a whole training once it has warmed up, its finished matches and its snapshots."""
     mixed = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
     every = 50 * setting.learner.batch_size
@@ -208,15 +235,19 @@ def whole_run(setting: Setting, seconds: float) -> tuple[float, int, int]:
         device=setting.config,
     )
     seen: list[tuple[float, float]] = []
+    measuring = ExitStack()
 
     def watch(training: Any) -> None:
         numbers = training.numbers()
         if numbers["updates"] >= 10 * setting.learners:
+            if not seen:
+                measuring.enter_context(held(lock))
             seen.append((time.monotonic(), numbers["decisions"]))
         if seen and time.monotonic() - seen[0][0] >= seconds:
             raise StopTraining("measured")
 
     with (
+        measuring,
         tempfile.TemporaryDirectory() as folder,
         closing(device_training(experiment, create_run(Path(folder) / "run", experiment))) as training,
     ):
@@ -237,7 +268,7 @@ def measure(chosen: Any, device: str) -> tuple[list[list[str]], list[list[str]]]
                 for league in (False, True):
                     setting = Setting(game, league, tables, mode, device, chosen.precision)
                     how = {"windows": 1, "each": 1} if chosen.small else {}
-                    low, high, prepared = speed(setting, chosen.seconds, **how)
+                    low, high, prepared = speed(setting, chosen.seconds, **how, lock=chosen.lock)
                     speeds[league] = high
                     tax = f"{speeds[False] / high:.2f}" if league else ""
                     kind = "league" if league else "self-play"
@@ -246,11 +277,26 @@ def measure(chosen: Any, device: str) -> tuple[list[list[str]], list[list[str]]]
             if chosen.run:
                 for league in (False, True):
                     setting = Setting(game, league, tables, chosen.modes[0], device, chosen.precision)
-                    found, matches, frozen = whole_run(setting, chosen.seconds)
+                    found, matches, frozen = whole_run(setting, chosen.seconds, lock=chosen.lock)
                     kind = "league" if league else "self-play"
                     runs.append([game, kind, f"{tables:,}", _millions(found), str(matches), str(frozen)])
                     print("run", *runs[-1], sep=" | ", flush=True)
     return rows, runs
+
+
+def growth(chosen: Any, device: str) -> list[list[str]]:
+    """The league of connect four with more tables, frozen players and learning players."""
+    rows = []
+    for learners, frozen, tables in GROWTH:
+        blocks = -(-frozen // learners) * 2 * learners
+        tables = (264 if chosen.small else tables) // (2 * blocks) * 2 * blocks or 2 * blocks
+        setting = Setting(
+            "connect_four", True, tables, chosen.modes[0], device, chosen.precision, (learners, blocks // 2)
+        )
+        low, high, _ = speed(setting, chosen.seconds, lock=chosen.lock)
+        rows.append([str(learners), str(blocks // 2), f"{tables:,}", _millions(low, high)])
+        print("growth", *rows[-1], sep=" | ", flush=True)
+    return rows
 
 
 def _millions(*speeds: float) -> str:
@@ -265,8 +311,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--tables", nargs="+", type=int, help="multiples of 132; default: 101,376, or 4,224 of skirmish"
     )
     options.add_argument(
-        "--modes", nargs="+", default=["compiled", "graph", "eager"], help="the first is also for runs"
+        "--modes",
+        nargs="+",
+        default=["compiled", "graph", "eager"],
+        choices=["compiled", "autotuned", "graph", "eager"],
+        help="the first is also for runs",
     )
+    options.add_argument("--growth", action="store_true", help="the league of connect four in several sizes, alone")
+    options.add_argument("--lock", type=Path, help="measure only while holding the lock of this file")
     options.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     options.add_argument("--precision", default="bfloat16", choices=["bfloat16", "float32"])
     options.add_argument("--device", default="auto")
@@ -276,21 +328,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = options.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING)
     device = find_device(chosen.device, "--device")
-    if wrong := [tables for tables in chosen.tables or () if tables % (2 * BLOCKS)]:
-        options.error(f"--tables must be multiples of {2 * BLOCKS}, got {wrong[0]}")
+    if wrong := [tables for tables in chosen.tables or () if tables % (4 * FROZEN)]:
+        options.error(f"--tables must be multiples of {4 * FROZEN}, got {wrong[0]}")
     if chosen.small:
         chosen.seconds, chosen.modes, chosen.precision = 0.5, ["eager"], "float32"
     if device.type == "cpu":
         torch.set_num_threads(1)
-    rows, runs = measure(chosen, str(device))
+    rows, runs = ([], []) if chosen.growth else measure(chosen, str(device))
+    grown = growth(chosen, str(device)) if chosen.growth else []
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "one core"
     columns = ("game", "", "tables", "mode", "M decisions/s, least - most", "league tax", "prepared in")
-    tables: list[Table] = [(f"The engine alone ({STEPS} steps, one epoch of {MINIBATCHES} minibatches)", columns, rows)]
+    heading = f"{STEPS} steps, one epoch of {MINIBATCHES} minibatches"
+    tables: list[Table] = [(f"The engine alone ({heading})", columns, rows)] if rows else []
+    if grown:
+        columns_of_growth = ("learning players", "frozen players", "tables", "M decisions/s, least - most")
+        tables.append((f"League of connect four, {chosen.modes[0]} ({heading})", columns_of_growth, grown))
     if runs:
         columns_of_runs = ("game", "", "tables", "M decisions/s", "matches", "frozen players")
         tables.append(("Whole trainings: controller, ledger, PFSP, snapshots", columns_of_runs, runs))
+    about = "growth" if chosen.growth else "-".join(game.replace(":", "_") for game in chosen.games)
     write(
-        f"device-{device.type}",
+        f"device-{about}-{device.type}",
         "The device runtime",
         tables,
         facts={"device": name, "precision": chosen.precision},

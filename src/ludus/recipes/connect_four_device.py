@@ -1,5 +1,5 @@
-"""Connect four on one large GPU, in ten minutes: every player searches before each move, and its network learns what
-the search finds (Gumbel AlphaZero). Tables, search and learning live on the device."""
+"""Connect four on one large GPU, in minutes: every player searches before each move, and its network learns what the
+search finds (Gumbel AlphaZero). Tables, search and learning live on the device. docs/search.md has what it reaches."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def experiment() -> Experiment:
     return Experiment(
         name="connect_four_device",
         game=ConnectFour(threats=True, all_threats=True),
-        budget=600_000_000,
+        budget=150_000_000,
         openings=Openings(moves=24, share=0.75),
-        model=ActorCritic(hidden=(512, 512, 512), activation="relu", separate_critic=False),
-        algorithm=GumbelAlphaZero(lambda_=0.8, search=GumbelSearch(simulations=16, c_scale=0.5)),
+        model=ActorCritic(hidden=(1024, 1024, 1024), activation="relu", separate_critic=False),
+        algorithm=GumbelAlphaZero(lambda_=0.8, search=GumbelSearch(simulations=16, max_depth=6)),
         actor=ActorConfig(num_tables=32_768, matches=16, episodes_per_table=16),
         learner=LearnerConfig(
             batch_size=524_288,
@@ -39,7 +39,7 @@ def experiment() -> Experiment:
         ),
         league=LeagueRules(roles={"main": main}, bots=("random", "alpha_beta_2")),
         evaluation=EvaluationConfig(opponents=("random", "alpha_beta_2"), past=1, episodes=256),
-        checkpoint_every=100_000_000,
+        checkpoint_every=50_000_000,
         runtime="device",
         device=DeviceConfig(precision="bfloat16"),
     )

@@ -139,6 +139,8 @@ class DeviceConfig:
     """Of matrix products; weights, optimiser, advantages and losses are float32 either way."""
     compile: bool = True
     """Compile the steps of play and the losses, on a GPU. The first updates then take a minute or two."""
+    autotune: bool = False
+    """While compiling, try several kernels for each matrix product: another minute, then about a fifth faster."""
     graph: bool = True
     """Record an iteration as one CUDA graph, on a GPU."""
     updates_per_round: int | None = None

@@ -60,6 +60,7 @@ class Engine:
         self._generator = torch.Generator(self.device).manual_seed(seed)
         self._on_gpu = self.device.type == "cuda"
         self._compiles = config.compile and self._on_gpu
+        self._autotunes = config.autotune
         self._records = config.graph and self._on_gpu
         self._records_play = game.recordable
         self._played: Played | None = None
@@ -203,7 +204,8 @@ class Engine:
         """The function, compiled if this engine compiles; as it is if that fails."""
         if not self._compiles:
             return function
-        chosen = torch.compile(function, dynamic=False)
+        options: dict[str, Any] = {"max_autotune_gemm": True} if self._autotunes else {}
+        chosen = torch.compile(function, dynamic=False, options=options)
 
         def call(*given: Any) -> Any:
             nonlocal chosen
