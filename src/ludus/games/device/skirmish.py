@@ -22,6 +22,7 @@ from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.builtin.skirmish_view import COUNT_UNIT, PLANES, RESOURCE_UNIT
 from ludus.games.device.skirmish_battle import HALF, constants, is_over, score, tick
+from ludus.games.device.skirmish_bots import TensorCommanders
 from ludus.games.device.tensor_game import START, Function, TensorActions, TensorState, TensorStep, TensorTwin
 from ludus.games.game import GameSource
 from ludus.games.seeding import uniform
@@ -62,6 +63,9 @@ class TensorSkirmish(TensorTwin):
         """None for games of heroes, in which a team has several seats."""
         assert isinstance(game, Skirmish)
         return cls(game) if game.mode == "1v1" else None
+
+    def tensor_bots(self) -> TensorCommanders | None:
+        return TensorCommanders.of(self.game.bots())
 
     def draws(self, seeds: NDArray[np.uint64], step: int) -> NDArray[np.float32]:
         if step != START:
