@@ -403,6 +403,12 @@ def test_what_it_cannot_do_is_refused_by_name(changes: Mapping[str, Any], messag
         require_on_device(experiment)
 
 
+def test_models_to_start_from_may_be_addresses_when_a_run_is_checked() -> None:
+    roles = {name: replace(role, start="runs/clone#main@best") for name, role in ROLES.items()}
+    rules = LeagueRules(roles=roles, bots=("random",), external={"rival": "runs/other#main"})
+    require_on_device(tiny(runtime="device", league=rules))
+
+
 def test_a_recipe_is_refused_before_a_folder_is_made(ludus: Ludus, tmp_path: Path) -> None:
     shown = ludus("train", "skirmish_3v3", "--runtime", "device", "--run", "runs/never")
     assert shown.code == 2

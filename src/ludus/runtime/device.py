@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ludus.config import ConfigError
-from ludus.data.records import Match, Result, RunStarted
+from ludus.data.records import Match, ModelId, Result, RunStarted
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.experiment import Experiment
 from ludus.games.device.tensor_game import TensorGame, tensor_game_of
@@ -365,7 +366,13 @@ def _require_bots(experiment: Experiment, game: TensorGame) -> None:
     play on the CPU."""
     on_device = game.tensor_bots()
     able = () if on_device is None else on_device.names
-    league = new_league(experiment)
+    rules = experiment.league
+    known = replace(  # the models that players start from may still be addresses, and do not matter here
+        rules,
+        roles={name: replace(role, start=None) for name, role in rules.roles.items()},
+        external={name: str(ModelId(name, 0, 0)) for name in rules.external},
+    )
+    league = new_league(replace(experiment, league=known))
     league.apply(RunStarted(0))
     for event in league.initial_events():
         league.apply(event)
