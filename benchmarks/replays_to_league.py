@@ -169,9 +169,8 @@ class Study:
               minutes=options.minutes)  # fmt: skip
         players = json.loads(ludus("league", str(league.run), "--json"))["players"]
         found = {one["id"]: one["decisions"] for one in players if one["role"] not in ("frozen", "scripted")}
-        if options.slim:
-            make_slim(league.run)
-        league.keep(players=found, seconds=_seconds(league.run))
+        main = make_slim(league.run) if options.slim else "main"
+        league.keep(players=found, seconds=_seconds(league.run), main=main)
 
     # --- measurements ---
 
@@ -180,14 +179,15 @@ class Study:
         options = self.options
         if not options.exploit_budget or "exploited" in league.kept():
             return
-        out = ludus("exploit", str(league.run), "main", "--train", "--budget", str(options.exploit_budget),
+        out = ludus("exploit", str(league.run), league.kept()["main"], "--train",
+                    "--budget", str(options.exploit_budget),
                     "--start", self.start_of(league), *settings_of(EXPLOITER), *settings_of(options.exploit_set),
                     "--runtime", options.runtime, "--discard", "--json", "-n", str(options.episodes))  # fmt: skip
         league.keep(exploited=json.loads(out.splitlines()[-1])["trained"])
 
     def measure(self, league: League) -> None:
         if "against" not in league.kept():
-            league.keep(against=self.win_rates(league.run, "main"))
+            league.keep(against=self.win_rates(league.run, league.kept()["main"]))
 
     def win_rates(self, run: Path, player: str) -> dict[str, Any]:
         """Against each bot."""
@@ -221,8 +221,9 @@ class Study:
         return rows
 
 
-def make_slim(run: Path) -> None:
-    """Leave of a run only what the measurements need: the ledger and the averaged weights of the main player."""
+def make_slim(run: Path) -> str:
+    """Leave of a run only what the measurements need, some MB: the ledger and the averaged weights of the main player.
+    Returns the address of these."""
     for part in ("checkpoints", "logs"):
         shutil.rmtree(run / part, ignore_errors=True)
     models = run / "models"
@@ -232,6 +233,8 @@ def make_slim(run: Path) -> None:
         if file.parent.name == "tags" or (file.parent == newest.parent and file.name.startswith(f"{stem}.")):
             continue
         file.unlink()
+    incarnation, _, step = stem.removesuffix(".average").partition("-")
+    return f"main:{incarnation}:{step}"
 
 
 def _begun(run: Path) -> bool:

@@ -36,7 +36,7 @@ from ludus.data.records import (
 from ludus.games import ConnectFour, Goofspiel, Siege, Skirmish
 from ludus.league import PFSP, BoundedHistory, BySteps, ByTime, FixedLaw, LeagueRules, Live, Mixture, Role, SelfPlay
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import CHECKPOINT, exact_report, load_league
+from ludus.runtime.assemble import CHECKPOINT, exact_report, load_experiment, load_league
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.device import DeviceWorkers, device_training, require_on_device, tensor_game
 from ludus.runtime.rounds import FINISHED
@@ -478,6 +478,22 @@ def test_recipes_of_skirmish_train_on_the_device(ludus: Ludus, tmp_path: Path, r
     measured = {name for row in rows for name in row}
     assert {"main/teacher_loss", "main/entropy.delay", "main/entropy.units", "main/explained_variance"} <= measured
     assert ("main/value_loss.build_order" in measured) == (recipe == "skirmish_alphastar")
+
+
+def test_an_exploiter_trains_on_the_device_with_the_tables_of_one_player(ludus: Ludus, tmp_path: Path) -> None:
+    """So its iterations are as long as those of the run, whose two players share the tables."""
+    with closing(on_device(tmp_path / "run", league(budget=600))) as training:
+        training.run()
+    given = settings("learner.device=cpu")[-2:]
+    shown = ludus("exploit", "run", "main", "--train", "--budget", "500", "-n", "16", "--json", *given)
+    assert shown.code == 0, shown.err
+    trained = json.loads(shown.out)["trained"]
+    assert trained["curve_episodes"] == 16
+    assert trained["curve"][-1]["decisions"] > 0
+    [folder] = (tmp_path / "run" / "exploits").iterdir()
+    experiment = load_experiment(folder_of(folder))
+    assert experiment.runtime == "device"
+    assert (experiment.actor.num_tables, experiment.actor.matches) == (8, 1)
 
 
 def test_games_with_masks_and_all_settings_of_the_engine_run(tmp_path: Path) -> None:

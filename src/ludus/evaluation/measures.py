@@ -363,7 +363,7 @@ def _trained_with(
         changed["runtime"] = runtime
     if changed.get("runtime", experiment.runtime) == "device":
         changed = {**_tables_of_one(experiment), **changed}
-    chosen = apply_overrides(experiment, changed)
+    chosen = apply_overrides(experiment.without_strategies(), changed)
     if chosen.runtime == "serial" and chosen.actor.inference == "worker":
         chosen = replace(chosen, actor=replace(chosen.actor, inference="inline"))
     return chosen

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ludus import check_game
-from ludus.games import Skirmish, TensorState, TensorStep, TicTacToe, WithStrategies, resolve
+from ludus.games import Skirmish, TensorBots, TensorState, TensorStep, TicTacToe, WithStrategies, resolve
 from ludus.games.bots import RandomBot, act_among
 from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish_bots import STRATEGIES, Strategy
@@ -130,6 +130,23 @@ def test_scripted_players_in_torch_choose_what_those_of_numpy_choose(shown: bool
     assert {("boom", rules.TRAIN[kind]) for kind in rules.TRAINED} <= chosen
 
 
+@pytest.mark.parametrize("address", ["skirmish", "kuhn", "connect_four", f"{EXAMPLES / 'my_tensor_game.py'}:Nim"])
+def test_what_a_step_of_decisions_computes_is_one_graph(address: str) -> None:
+    """`fullgraph` refuses what would end a graph, such as a number of numpy that is read."""
+    game = tensor_game_of(resolve(address))
+    assert game is not None
+    rows, bots = 4, game.tensor_bots()
+    state, seats = game.start(torch.rand(rows, game.start_draws)), torch.zeros(rows, dtype=torch.int64)
+
+    def decided(state: TensorState, seats: torch.Tensor, draws: torch.Tensor) -> Any:
+        seen, masks = game.observe(state, seats), game.masks(state, seats)
+        return game.to_act(state), seen, masks, None if bots is None else bots.act(seats, seen, masks, draws)
+
+    draws = torch.rand(rows, 0 if bots is None else bots.draws)
+    expected = decided(state, seats, draws)
+    torch.testing.assert_close(torch.compile(decided, fullgraph=True, backend="eager")(state, seats, draws), expected)
+
+
 def test_scripted_players_in_torch_are_those_that_the_game_has() -> None:
     class Own(Strategy):
         """It may act in another way."""
@@ -208,6 +225,22 @@ def test_a_state_that_changes_its_type_is_named() -> None:
     [found] = fixed_shape_faults(Shrinking(resolve("tic_tac_toe")))
     assert "state turn" in found
     assert "torch.int8" in found
+
+
+def test_a_bot_that_chooses_what_it_may_not_is_named() -> None:
+    class Two(TensorBots):
+        names = ("wrong", "right")
+
+        def act(self, numbers: Any, observation: Any, legal: Any, draws: Any) -> dict[str, torch.Tensor]:
+            taken, free = (one.int().argmax(1) for one in (~legal["move"], legal["move"]))
+            return {"move": torch.where(numbers == 0, taken, free)}
+
+    class WithBots(TensorTicTacToe):
+        def tensor_bots(self) -> TensorBots:
+            return Two()
+
+    [found] = fixed_shape_faults(WithBots(resolve("tic_tac_toe")))
+    assert found == "bot wrong: move is an illegal option"
 
 
 def test_the_check_of_a_game_compares_its_tensor_twin() -> None:
