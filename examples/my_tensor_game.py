@@ -16,9 +16,34 @@ from torch import Tensor
 from torch.nn import functional
 
 from ludus import ActorConfig, ActorCritic, Experiment, LearnerConfig
-from ludus.games import ActionSpec, Choice, GameSpec, ObservationSpec, TensorGame, TensorState, TensorStep, Vector
+from ludus.games import (
+    ActionSpec,
+    Choice,
+    GameSpec,
+    ObservationSpec,
+    TensorBots,
+    TensorGame,
+    TensorState,
+    TensorStep,
+    Vector,
+)
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay
 
 MOST = 3
+
+
+@dataclass(frozen=True)
+class NimBots(TensorBots):
+    """Scripted players: one takes as many stones as it may, the other leaves a multiple of four where it can."""
+
+    names = ("greedy", "perfect")
+
+    def act(
+        self, numbers: Tensor, observation: dict[str, Tensor], legal: dict[str, Tensor], draws: Tensor
+    ) -> dict[str, Tensor]:
+        greedy = legal["take"].sum(1) - 1
+        perfect = (observation["pile"].argmax(1) % (MOST + 1) - 1).clamp(min=0)
+        return {"take": torch.where(numbers == 0, greedy, perfect)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +62,9 @@ class Nim(TensorGame):
             action=ActionSpec(heads={"take": Choice(num=MOST)}),
             max_length=self.stones,
         )
+
+    def tensor_bots(self) -> NimBots:
+        return NimBots()
 
     def start(self, draws: Tensor) -> TensorState:
         pile = self.stones - (draws[:, 0] < 0.5).long()
@@ -63,6 +91,8 @@ class Nim(TensorGame):
 
 
 def experiment() -> Experiment:
+    opponents = Mixture(branches=((0.6, SelfPlay()), (0.4, PFSP(include_scripted=True))))
+    main = Role(matchmaking=opponents, promotion=BySteps(every=50_000))
     return Experiment(
         name="nim",
         game=Nim(),
@@ -70,5 +100,6 @@ def experiment() -> Experiment:
         model=ActorCritic(hidden=(64,), activation="relu"),
         actor=ActorConfig(num_tables=256, matches=2, episodes_per_table=16),
         learner=LearnerConfig(batch_size=4_096, minibatch_size=1_024, epochs=3, learning_rate=1e-3),
+        league=LeagueRules(roles={"main": main}, bots=("random", "greedy", "perfect")),
         runtime="device",
     )

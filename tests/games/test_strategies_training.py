@@ -16,6 +16,7 @@ from ludus.algorithms.teacher import Teacher
 from ludus.config import encode
 from ludus.data.trees import Tree
 from ludus.experiment import Experiment
+from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.game import GameSource, allocate_actions
 from ludus.games.strategies import WithStrategies
 from ludus.league.matchmaking import SelfPlay
@@ -23,6 +24,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
+from ludus.recipes import skirmish
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import SerialWorkers, serial_training
@@ -133,3 +135,13 @@ def test_settings_that_do_not_fit_the_game_are_refused_before_the_run(game: With
     wrong = AlphaStarGradient(rewards={"bilt": RewardWeights()})
     with pytest.raises(ValueError, match=r"rewards: 'bilt'.*did you mean 'built'"):
         replace(experiment(game, 100), algorithm=wrong)
+
+
+def test_a_game_that_shows_no_strategy_pays_no_further_rewards_that_an_algorithm_would_have_to_take() -> None:
+    """So an exploiter of a player that followed strategies may use any algorithm."""
+    game = WithStrategies(game=Skirmish(), strategies="skirmish", types=5)
+    with pytest.raises(ValueError, match=r"skirmish has further rewards .*, which PPO ignores"):
+        replace(skirmish.experiment(), game=game)
+    assert replace(skirmish.experiment(), game=game.without()).game == game.without()
+    with pytest.raises(ValueError, match="which PPO ignores"):
+        replace(skirmish.experiment(), game=replace(game, shown=0.0, fixed=3))

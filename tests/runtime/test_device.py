@@ -16,7 +16,7 @@ from command_line import Ludus
 from edited_runs import Asker, folder_of, tiny
 from whole_runs import check_ledger
 
-from ludus import PPO, Experiment
+from ludus import PPO, EvaluationConfig, Experiment
 from ludus.algorithms import Impala
 from ludus.config import ConfigError, apply_overrides
 from ludus.data.records import (
@@ -33,10 +33,10 @@ from ludus.data.records import (
     RemovePlayer,
     ResetPlayer,
 )
-from ludus.games import ConnectFour, Goofspiel, Siege
+from ludus.games import ConnectFour, Goofspiel, Siege, Skirmish
 from ludus.league import PFSP, BoundedHistory, BySteps, ByTime, FixedLaw, LeagueRules, Live, Mixture, Role, SelfPlay
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import CHECKPOINT, exact_report, load_league
+from ludus.runtime.assemble import CHECKPOINT, exact_report, load_experiment, load_league
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.device import DeviceWorkers, device_training, require_on_device, tensor_game
 from ludus.runtime.rounds import FINISHED
@@ -293,6 +293,39 @@ def test_the_random_bot_is_an_opponent_in_training_and_plays_uniformly(tmp_path:
     assert not any(issued[one.match_id].sides[1].trains for one in trained)
 
 
+def test_scripted_players_of_the_tensor_game_are_opponents_in_training(tmp_path: Path) -> None:
+    """They beat a network that learns nothing, which `random` does not. Only the learning player trains."""
+    law = FixedLaw(shares={"rush": 0.3, "boom": 0.3, "random": 0.4})
+    roles = {"main": Role(matchmaking=law, promotion=BySteps(every=10**6))}
+    experiment = tiny(
+        runtime="device",
+        game=Skirmish(),
+        model=ActorCritic(hidden=(8,), channels=(2,), entity_size=4),
+        budget=3_000,
+        actor=ActorConfig(num_tables=12, matches=6, episodes_per_table=2),
+        learner=replace(tiny().learner, batch_size=512, minibatch_size=256, learning_rate=0.0),
+        evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),
+        league=LeagueRules(roles=roles, bots=("rush", "boom", "spears", "random")),
+    )
+    with closing(on_device(tmp_path / "run", experiment)) as training:
+        assert training.run() == FINISHED
+        engine = training.workers.learner.engine
+        learned = engine.players[0].decisions
+    events = check_ledger(tmp_path / "run")
+    issued = {event.match.id: event.match for event in events if isinstance(event, MatchIssued)}
+    won: dict[str, list[float]] = {}
+    for event in events:
+        if isinstance(event, MatchFinished) and issued[event.result.match_id].purpose == "training":
+            match, result = issued[event.result.match_id], event.result
+            assert result.first_models[1] == ""
+            assert not match.sides[1].trains
+            assert result.decisions[0] <= learned
+            won.setdefault(match.sides[1].players[0], []).append(result.pairs[0].losses / result.episodes)
+    assert won.keys() == {"rush", "boom", "random"}
+    assert min(map(min, (won["rush"], won["boom"]))) > 0.8, won  # a network without training
+    assert max(won["random"]) < 0.8, won
+
+
 def test_a_dead_network_ends_the_run_by_name_and_is_not_saved(tmp_path: Path) -> None:
     """Weights of the trunk that are 0 give every position the same value."""
     saved: list[int] = []
@@ -370,6 +403,12 @@ def test_what_it_cannot_do_is_refused_by_name(changes: Mapping[str, Any], messag
         require_on_device(experiment)
 
 
+def test_models_to_start_from_may_be_addresses_when_a_run_is_checked() -> None:
+    roles = {name: replace(role, start="runs/clone#main@best") for name, role in ROLES.items()}
+    rules = LeagueRules(roles=roles, bots=("random",), external={"rival": "runs/other#main"})
+    require_on_device(tiny(runtime="device", league=rules))
+
+
 def test_a_recipe_is_refused_before_a_folder_is_made(ludus: Ludus, tmp_path: Path) -> None:
     shown = ludus("train", "skirmish_3v3", "--runtime", "device", "--run", "runs/never")
     assert shown.code == 2
@@ -417,9 +456,9 @@ def test_tic_tac_toe_beats_random_play(ludus: Ludus, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["skirmish", "skirmish_alphastar"])
 def test_recipes_of_skirmish_train_on_the_device(ludus: Ludus, tmp_path: Path, recipe: str) -> None:
-    """With teacher, central critic and delays; the second also with memory, strategies and three roles."""
+    """With teacher, central critic, delays and scripted opponents; the second also with memory, strategies and three
+    roles."""
     given = {
-        "league.roles.main.matchmaking.branches.1.1.include_scripted": "false",
         "learner.device": "cpu",
         "actor.num_tables": "12",
         "actor.matches": "3",
@@ -439,6 +478,22 @@ def test_recipes_of_skirmish_train_on_the_device(ludus: Ludus, tmp_path: Path, r
     measured = {name for row in rows for name in row}
     assert {"main/teacher_loss", "main/entropy.delay", "main/entropy.units", "main/explained_variance"} <= measured
     assert ("main/value_loss.build_order" in measured) == (recipe == "skirmish_alphastar")
+
+
+def test_an_exploiter_trains_on_the_device_with_the_tables_of_one_player(ludus: Ludus, tmp_path: Path) -> None:
+    """So its iterations are as long as those of the run, whose two players share the tables."""
+    with closing(on_device(tmp_path / "run", league(budget=600))) as training:
+        training.run()
+    given = settings("learner.device=cpu")[-2:]
+    shown = ludus("exploit", "run", "main", "--train", "--budget", "500", "-n", "16", "--json", *given)
+    assert shown.code == 0, shown.err
+    trained = json.loads(shown.out)["trained"]
+    assert trained["curve_episodes"] == 16
+    assert trained["curve"][-1]["decisions"] > 0
+    [folder] = (tmp_path / "run" / "exploits").iterdir()
+    experiment = load_experiment(folder_of(folder))
+    assert experiment.runtime == "device"
+    assert (experiment.actor.num_tables, experiment.actor.matches) == (8, 1)
 
 
 def test_games_with_masks_and_all_settings_of_the_engine_run(tmp_path: Path) -> None:

@@ -60,10 +60,18 @@ def test_a_recipe_that_fits_goes_to_the_gpu_in_its_size() -> None:
     assert smaller.learner.batch_size == 2**19
 
 
-def test_a_network_over_maps_gets_fewer_tables() -> None:
-    without_bots = {"league.roles.main.matchmaking.branches.1.1.include_scripted": "false"}
-    actor = placed("skirmish", H200, **without_bots).experiment.actor
-    assert 4_096 <= actor.num_tables <= 2**16
+def test_a_network_over_maps_gets_fewer_tables_and_a_run_of_minutes() -> None:
+    """At 150,000 decisions a second."""
+    for recipe, players in (("skirmish", 1), ("skirmish_alphastar", 3)):
+        experiment = placed(recipe, H200).experiment
+        layout = layout_of(experiment, players)
+        assert experiment.runtime == "device"
+        assert 1_024 <= layout.num_tables <= 4_096
+        assert layout.num_blocks == 8 * players
+        assert layout.steps >= 32
+        assert 5 < experiment.budget / 150_000 / 60 < 15
+        assert experiment.actor.episodes_per_table <= 4
+        assert placed(recipe, SMALL).experiment.actor.num_tables >= 480
 
 
 def test_numbers_of_decisions_keep_their_share_of_the_budget() -> None:
@@ -125,7 +133,6 @@ def test_what_the_user_has_set_stays() -> None:
 @pytest.mark.parametrize(
     ("recipe", "given", "reason"),
     [
-        ("skirmish", {}, "may choose the bot"),
         ("skirmish_3v3", {}, "game: skirmish 3v3 has no tensor game"),
         ("connect_four", {"actors": 3}, "actors is not for the device runtime"),
         ("tic_tac_toe_population", {}, "may choose the bot"),

@@ -372,7 +372,7 @@ class Attempt:
         """`root`: where the folders of the exploiters are made; None: `RUN/exploits`."""
         self.budget = experiment.budget
         self.seeds = tuple((experiment.seed + 1 + index) % 2**63 for index in range(seeds))
-        self.curve_episodes = max(LEAST_CURVE_EPISODES, episodes // 4)
+        self.curve_episodes = max(min(LEAST_CURVE_EPISODES, episodes), episodes // 4)
         self.curve: list[CurvePoint] = []
         self.stopped_at: tuple[int, float | None] | None = None
         """Decisions of the exploiter that was stopped, and its win rate in recent training, if it has any."""

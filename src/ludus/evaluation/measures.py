@@ -361,10 +361,21 @@ def _trained_with(
     changed = {**overrides, "budget": min(experiment.budget, MOST_BUDGET) if budget is None else budget}
     if runtime is not None:
         changed["runtime"] = runtime
-    chosen = apply_overrides(experiment, changed)
+    if changed.get("runtime", experiment.runtime) == "device":
+        changed = {**_tables_of_one(experiment), **changed}
+    chosen = apply_overrides(experiment.without_strategies(), changed)
     if chosen.runtime == "serial" and chosen.actor.inference == "worker":
         chosen = replace(chosen, actor=replace(chosen.actor, inference="inline"))
     return chosen
+
+
+def _tables_of_one(experiment: Experiment) -> dict[str, Any]:
+    """On a device all learning players share the tables, and an iteration is as long as fills their batches: an
+    exploiter has the tables of one of them."""
+    players = sum(role.count for role in experiment.league.roles.values())
+    matches = max(1, experiment.actor.matches // players)
+    tables = max(2, experiment.actor.num_tables // players // matches) * matches
+    return {"actor.num_tables": tables, "actor.matches": matches}
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from ludus.games.search import AlphaBetaBot  # Looks a number of plies ahead.
 from ludus.games.search import PerfectBot  # Searches a small game to its end.
 from ludus.games.search import UctBot  # Monte Carlo tree search.
 from ludus.games.bots import HostedBot  # A scripted player that acts where the tables are.
+from ludus.games.device.tensor_game import TensorBots  # Base of scripted players in torch.
 from ludus.games.device.tensor_game import TensorGame  # Base of a game in torch, whose tables can live on a GPU.
 from ludus.games.device.tensor_game import TensorTwin  # Base of a tensor game that plays as another game does.
 from ludus.games.device.tensor_game import TensorStep  # What a step of a tensor game gives.
@@ -184,6 +185,7 @@ __all__ = [
     "Sumo",
     "Table",
     "TableView",
+    "TensorBots",
     "TensorGame",
     "TensorState",
     "TensorStep",

@@ -159,6 +159,11 @@ class WithStrategies(WrappedGame):
             array[hidden] = 0
         return found
 
+    @property
+    def pays(self) -> bool:
+        """Whether any seat may be rewarded for a strategy."""
+        return self.fixed is not None or self.shown > 0
+
     def without(self) -> WithStrategies:
         """The same game, in which no seat is shown a strategy or rewarded for one; unless `fixed` asks for one."""
         return self if self.fixed is not None else replace(self, shown=0.0)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ludus.config import ConfigError
-from ludus.data.records import Match, Result, RunStarted
+from ludus.data.records import Match, ModelId, Result, RunStarted
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.experiment import Experiment
 from ludus.games.device.tensor_game import TensorGame, tensor_game_of
@@ -317,7 +318,7 @@ def require_on_device(experiment: Experiment) -> None:
         layout_of(experiment, sum(role.count for role in league.roles.values()))
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    _require_no_bots(experiment)
+    _require_bots(experiment, game)
 
 
 def _require_one_network(experiment: Experiment) -> None:
@@ -360,13 +361,23 @@ def _require_one_search(experiment: Experiment, game: TensorGame) -> None:
         raise ConfigError(f"algorithm.search: {game.spec.name} is not played by torch; {_ELSEWHERE}")
 
 
-def _require_no_bots(experiment: Experiment) -> None:
-    """No role may draw a bot but `random` as its opponent in training: the others play on the CPU."""
-    league = new_league(experiment)
+def _require_bots(experiment: Experiment, game: TensorGame) -> None:
+    """Each role may draw `random` and the bots of the tensor game as its opponents in training, and no others: they
+    play on the CPU."""
+    on_device = game.tensor_bots()
+    able = () if on_device is None else on_device.names
+    rules = experiment.league
+    known = replace(  # the models that players start from may still be addresses, and do not matter here
+        rules,
+        roles={name: replace(role, start=None) for name, role in rules.roles.items()},
+        external={name: str(ModelId(name, 0, 0)) for name in rules.external},
+    )
+    league = new_league(replace(experiment, league=known))
     league.apply(RunStarted(0))
     for event in league.initial_events():
         league.apply(event)
-    bots = [name for name, bot in experiment.grouped_game.bots().items() if not plays_uniformly(bot)]
+    others = experiment.grouped_game.bots().items()
+    bots = [name for name, bot in others if name not in able and not plays_uniformly(bot)]
     for player in league.standings if league.num_teams > 1 else ():
         chosen = [name for name, share in league.opponent_law(player).items() if share > 0 and name in bots]
         if chosen:

@@ -18,19 +18,45 @@ from ludus.runtime.device import require_on_device
 from ludus.runtime.networks import build_policies
 from ludus.workers.config import LearnerConfig
 
-_UPDATES = 20_000
-"""Updates of each player in a run that is scaled to a GPU: minutes on a large one."""
-_BYTES_OF_TABLE = 2**18
-"""Memory of the GPU for each table."""
-_BYTES_WITH_MAPS = 2**22
-"""The same with a network over maps: one row of AlphaStar's mini network keeps 0.36 MB for its gradient."""
-_FEWEST_TABLES, _MOST_TABLES = 4_096, 131_072
-_MATCHES = 16
-"""Matches at a time of each learning player."""
-_STEPS_OF_ITERATION = 16
-_STEPS_OF_MATCH = 4_096
-"""Steps of a table in a match. A GPU makes some hundreds a second, so that matches take seconds and the ledger grows by
-some ten rows a second."""
+
+@dataclass(frozen=True, kw_only=True)
+class _Size:
+    """What a run is scaled to."""
+
+    bytes_of_table: int
+    """Memory of the GPU for each table."""
+    fewest_tables: int
+    most_tables: int
+    matches: int
+    """At a time, of each learning player."""
+    steps_of_iteration: int
+    steps_of_match: int
+    """Steps of a table in a match, which take seconds, so that the ledger grows by some ten rows a second."""
+    updates: int
+    """Of each player: minutes on a large GPU."""
+
+
+_SIZE = _Size(
+    bytes_of_table=2**18,
+    fewest_tables=4_096,
+    most_tables=131_072,
+    matches=16,
+    steps_of_iteration=16,
+    steps_of_match=4_096,
+    updates=20_000,
+)
+"""A GPU makes some hundreds of steps a second."""
+_SIZE_WITH_MAPS = _Size(
+    bytes_of_table=2**26,
+    fewest_tables=512,
+    most_tables=8_192,
+    matches=8,
+    steps_of_iteration=32,
+    steps_of_match=256,
+    updates=500,
+)
+"""A network over maps computes a thousand times as much for a decision, and one row of AlphaStar's mini network keeps
+0.36 MB for its gradient: fewer and longer iterations, so that a run of minutes has some hundreds of updates."""
 _LARGEST_RATE = 3e-4
 """Of PPO with batches of a million decisions. With 1e-3 the network of connect four died within seconds."""
 _SHARE_OF_OPENINGS = 0.75
@@ -101,25 +127,28 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
     """Settings by path that scale an experiment to a GPU. Numbers that count decisions keep their share of the
     budget, so that a run has as many snapshots as on the CPU."""
     players = sum(role.count for role in experiment.league.roles.values())
-    matches = experiment.actor.matches if is_given("actor.matches", given) else _MATCHES * players
     has_maps = any(map(uses_convolutions, build_policies(experiment, experiment.seed)))
-    of_table = _BYTES_WITH_MAPS if has_maps else _BYTES_OF_TABLE
-    wanted = min(max(gpu.memory_bytes // of_table, _FEWEST_TABLES), _MOST_TABLES)
+    size = _SIZE_WITH_MAPS if has_maps else _SIZE
+    matches = experiment.actor.matches if is_given("actor.matches", given) else size.matches * players
+    wanted = min(max(gpu.memory_bytes // size.bytes_of_table, size.fewest_tables), size.most_tables)
     num_tables = max(2, wanted // matches // 2 * 2) * matches
     if is_given("actor.num_tables", given):
         num_tables = experiment.actor.num_tables
         matches = next(number for number in range(matches, 0, -1) if num_tables % number == 0)
     teams, facts = experiment.game.spec.num_teams, facts_of(experiment.game)
     steps = facts.decisions * (1 if facts.simultaneous else experiment.game.spec.num_seats)
-    episodes = max(experiment.actor.episodes_per_table, -(-round(_STEPS_OF_MATCH / max(steps, 1.0)) // teams) * teams)
-    batch = _STEPS_OF_ITERATION * num_tables // players
+    episodes = max(
+        experiment.actor.episodes_per_table, -(-round(size.steps_of_match / max(steps, 1.0)) // teams) * teams
+    )
+    deciding = teams if facts.simultaneous else 1
+    batch = size.steps_of_iteration * deciding * num_tables // players
     if is_given("learner.batch_size", given):
         batch = experiment.learner.batch_size
     found: dict[str, Any] = {
         "actor.num_tables": num_tables,
         "actor.matches": matches,
         "actor.episodes_per_table": episodes,
-        "budget": _UPDATES * batch * players,
+        "budget": size.updates * batch * players,
     }
     roles = experiment.league.roles
     own = {f"league.roles.{name}.learner": role.learner for name, role in roles.items()}

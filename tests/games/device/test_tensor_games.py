@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ import pytest
 import torch
 
 from ludus import check_game
-from ludus.games import Skirmish, TensorState, TensorStep, TicTacToe, WithStrategies, resolve
-from ludus.games.bots import RandomBot
-from ludus.games.builtin.skirmish_bots import STRATEGIES
+from ludus.games import Skirmish, TensorBots, TensorState, TensorStep, TicTacToe, WithStrategies, resolve
+from ludus.games.bots import RandomBot, act_among
+from ludus.games.builtin import skirmish_rules as rules
+from ludus.games.builtin.skirmish_bots import STRATEGIES, Strategy
 from ludus.games.device import twin_check
 from ludus.games.device.board_games import TensorConnectFour, TensorTicTacToe
 from ludus.games.device.strategies import TensorStrategies, edit_distances
 from ludus.games.device.tensor_game import random_starts, tensor_game_of
 from ludus.games.device.twin_check import fixed_shape_faults, tensor_faults, twin_differences
+from ludus.games.game import allocate_actions
 from ludus.games.strategies import EditDistances
 from ludus.games.tables import InnerBot
 
@@ -64,6 +67,102 @@ def test_skirmish_of_scripted_players_equals_its_cpu_twin_to_the_last_bit(monkey
     assert game is not None
     assert twin_differences(game, source, steps=400, seed=1, tables=24, bots=bots) == []
     assert sum(ends) > 20
+
+
+class _Drawn:
+    """A generator for numpy bots that draws integers from given uniform numbers."""
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        self._numbers = numbers
+
+    def integers(self, low: int, high: int, size: int, *, endpoint: bool) -> np.ndarray:
+        assert endpoint
+        assert size == len(self._numbers)
+        return low + (self._numbers * (high + 1 - low)).astype(np.int64)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_scripted_players_in_torch_choose_what_those_of_numpy_choose(shown: bool) -> None:
+    """At tables that the strategies and random players play to their ends, whoever is asked sits there."""
+    source: Any = Skirmish()
+    if shown:
+        source = WithStrategies(game=source, strategies="skirmish", types=5)
+    game = tensor_game_of(source)
+    assert game is not None
+    bots = game.tensor_bots()
+    assert bots is not None
+    assert bots.names == tuple(STRATEGIES)
+    rng, tables = np.random.default_rng(0), 24
+    there = source.tables(tables)
+    there.reset(np.arange(tables), np.arange(tables, dtype=np.uint64))
+    asked, chosen, ends = 0, set(), 0
+    players = [*source.bots().values()]
+    for _ in range(160):
+        rows, seats = np.nonzero(there.view.to_act)
+        numbers = rng.integers(0, len(bots.names), len(rows))
+        draws = rng.random(len(rows)).astype(np.float32)
+        observation, legal = (
+            {name: torch.from_numpy(array[rows, seats]) for name, array in tree[0].items()}
+            for tree in (there.view.observation, there.view.legal)
+        )
+        found = bots.act(torch.from_numpy(numbers), observation, legal, torch.from_numpy(draws)[:, None])
+        for number, name in enumerate(bots.names):
+            own = np.flatnonzero(numbers == number)
+            if not len(own):
+                continue
+            wanted = source.bots()[name].act(there, rows[own], seats[own], _Drawn(draws[own]))
+            for head, action in wanted.items():
+                np.testing.assert_array_equal(found[head].numpy()[own], action, err_msg=f"{head} of {name}")
+            chosen |= {(name, one) for one in wanted["action"].tolist()}
+            asked += len(own)
+        actions = allocate_actions(source.spec, tables)
+        for number, bot in enumerate(players):
+            plays = (np.arange(tables)[:, None] + np.arange(2)) % len(players) == number
+            act_among(bot, there, plays, rng, actions)
+        there.step(actions)
+        over = np.flatnonzero(there.view.over)
+        ends += len(over)
+        if len(over):
+            there.reset(over, rng.integers(0, 2**63, len(over)).astype(np.uint64))
+    assert asked > 3_000
+    assert ends > 8
+    assert {(name, rules.ADVANCE) for name in STRATEGIES} | {("rush", rules.GATHER)} <= chosen
+    assert {("boom", rules.TRAIN[kind]) for kind in rules.TRAINED} <= chosen
+
+
+@pytest.mark.parametrize("address", ["skirmish", "kuhn", "connect_four", f"{EXAMPLES / 'my_tensor_game.py'}:Nim"])
+def test_what_a_step_of_decisions_computes_is_one_graph(address: str) -> None:
+    """`fullgraph` refuses what would end a graph, such as a number of numpy that is read."""
+    game = tensor_game_of(resolve(address))
+    assert game is not None
+    rows, bots = 4, game.tensor_bots()
+    state, seats = game.start(torch.rand(rows, game.start_draws)), torch.zeros(rows, dtype=torch.int64)
+
+    def decided(state: TensorState, seats: torch.Tensor, draws: torch.Tensor) -> Any:
+        seen, masks = game.observe(state, seats), game.masks(state, seats)
+        return game.to_act(state), seen, masks, None if bots is None else bots.act(seats, seen, masks, draws)
+
+    draws = torch.rand(rows, 0 if bots is None else bots.draws)
+    expected = decided(state, seats, draws)
+    torch.testing.assert_close(torch.compile(decided, fullgraph=True, backend="eager")(state, seats, draws), expected)
+
+
+def test_scripted_players_in_torch_are_those_that_the_game_has() -> None:
+    class Own(Strategy):
+        """It may act in another way."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Changed(Skirmish):
+        def bots(self) -> Mapping[str, Any]:
+            own = Own(workers=4, trains=(rules.BOW,), army=1)
+            return {"random": RandomBot(), "slow": replace(STRATEGIES["rush"], army=9), "own": own}
+
+    game = tensor_game_of(Changed())
+    assert game is not None
+    bots = game.tensor_bots()
+    assert bots is not None
+    assert bots.names == ("slow",)
+    assert [*game.bots()] == ["random", "slow"]
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -126,6 +225,22 @@ def test_a_state_that_changes_its_type_is_named() -> None:
     [found] = fixed_shape_faults(Shrinking(resolve("tic_tac_toe")))
     assert "state turn" in found
     assert "torch.int8" in found
+
+
+def test_a_bot_that_chooses_what_it_may_not_is_named() -> None:
+    class Two(TensorBots):
+        names = ("wrong", "right")
+
+        def act(self, numbers: Any, observation: Any, legal: Any, draws: Any) -> dict[str, torch.Tensor]:
+            taken, free = (one.int().argmax(1) for one in (~legal["move"], legal["move"]))
+            return {"move": torch.where(numbers == 0, taken, free)}
+
+    class WithBots(TensorTicTacToe):
+        def tensor_bots(self) -> TensorBots:
+            return Two()
+
+    [found] = fixed_shape_faults(WithBots(resolve("tic_tac_toe")))
+    assert found == "bot wrong: move is an illegal option"
 
 
 def test_the_check_of_a_game_compares_its_tensor_twin() -> None:

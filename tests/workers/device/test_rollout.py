@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from engines import new_engine
+from engines import SMALL_ALPHASTAR, new_engine
 
 from ludus.games import resolve
 from ludus.games.device.tensor_game import tensor_game_of
@@ -14,6 +16,7 @@ from ludus.workers.device.engine import Engine
 from ludus.workers.device.played import Played, Tally
 from ludus.workers.device.rollout import Layout
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 QUOTA = 2
 
 
@@ -64,6 +67,64 @@ class Recount:
                     sums[columns.square] += self.score[table] ** 2
                 self.episode[table] += 1
                 self.score[table] = self.length[table] = 0
+
+
+def test_bots_of_a_game_in_which_sides_move_in_turn_play_their_side_of_a_block() -> None:
+    engine = new_engine(f"{EXAMPLES / 'my_tensor_game.py'}:Nim", tables=24, matches=3, batch=240)
+    assert engine.bots == ("greedy", "perfect")
+    engine.seat(1, [0, 0], [True, False], 4, bots=[-1, 0])
+    engine.seat(2, [0, 0], [True, False], 4, bots=[-1, 1])
+    layout = engine.layout
+    played = engine.rollout.play(engine.weights, engine.learning.views, None)
+    block = layout.block_of_group.repeat_interleave(layout.rows)
+    asked = 0
+    for step in range(layout.steps):
+        side = layout.side_of_group[step % 2].repeat_interleave(layout.rows)
+        state = {name: tensor[step] for name, tensor in played.state.items()}
+        pile = state["pile"].long()
+        perfect = (pile % 4 - 1).clamp(min=0)
+        bots = {(1, 1): pile.clamp(max=3) - 1, (2, 1): perfect}
+        for place in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)):
+            rows = played.acted[step] & (block == place[0]) & (side == place[1])
+            chosen = played.action["take"][step][rows]
+            if place in bots:
+                assert chosen.tolist() == bots[place][rows].tolist()
+                asked += len(chosen)
+            elif step == 0 and len(chosen):
+                assert set(chosen.tolist()) != set(perfect[rows].tolist())
+    assert asked > 40
+
+
+def test_bots_of_a_game_in_which_sides_move_at_once_play_their_side_of_a_block() -> None:
+    """Only rows of side 1 are theirs, with each seat in turn; what side 0 chooses stays what its network chose."""
+    engine = new_engine("skirmish", tables=12, matches=3, batch=24 * 30, model=SMALL_ALPHASTAR, episodes=1)
+    names, layout = engine.bots, engine.layout
+    assert set(names) == {"rush", "boom", "spears", "horses", "bows"}
+    engine.seat(1, [0, 0], [True, False], 1, bots=[-1, names.index("rush")])
+    engine.seat(2, [0, 0], [True, False], 1, bots=[-1, names.index("boom")])
+    game = tensor_game_of(resolve("skirmish"))
+    assert game is not None
+    bots = game.tensor_bots()
+    assert bots is not None
+    played = engine.rollout.play(engine.weights, engine.learning.views, None)
+    shape = (layout.num_blocks, layout.sides, layout.tables)
+    block = torch.arange(3).view(-1, 1, 1).expand(shape).flatten()
+    side = torch.arange(2).view(1, -1, 1).expand(shape).flatten()
+    numbers = torch.tensor([-1, names.index("rush"), names.index("boom")])[block].where(side == 1, -1)
+    asked, same = 0, []
+    for step in range(layout.steps):
+        state = {name: engine.rollout._by_row(tensor[step]) for name, tensor in played.state.items()}
+        observation, legal = engine.rollout.observe(state, played.seat[step])
+        found = bots.act(numbers.clamp(min=0), observation, legal, torch.zeros(len(numbers), 1))
+        theirs, others = played.acted[step] & (numbers >= 0), played.acted[step] & (numbers < 0)
+        for head in ("action", "units", "target_point"):
+            assert torch.equal(played.action[head][step][theirs].long(), found[head][theirs]), (head, step)
+        waits = played.action["delay"][step][theirs].long() - found["delay"][theirs]
+        assert ((waits >= 0) & (waits <= 3)).all()
+        asked += int(theirs.sum())
+        same.append((played.action["action"][step][others] == found["action"][others]).float())
+    assert asked > 50
+    assert torch.cat(same).mean() < 0.6
 
 
 @pytest.mark.parametrize("address", ["kuhn", "leduc", "goofspiel", "tic_tac_toe"])

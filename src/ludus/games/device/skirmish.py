@@ -22,6 +22,7 @@ from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.builtin.skirmish_view import COUNT_UNIT, PLANES, RESOURCE_UNIT
 from ludus.games.device.skirmish_battle import HALF, constants, is_over, score, tick
+from ludus.games.device.skirmish_bots import TensorCommanders
 from ludus.games.device.tensor_game import START, Function, TensorActions, TensorState, TensorStep, TensorTwin
 from ludus.games.game import GameSource
 from ludus.games.seeding import uniform
@@ -29,6 +30,8 @@ from ludus.games.seeding import uniform
 _PLACES = rules.CELLS**2
 _UNITS = rules.SIDES * rules.SLOTS
 _NUMBERS = 2 + 2 * HALF
+_FULL, _LONGEST = int(rules.HEALTH[rules.BASE]), int(rules.TRAIN_TICKS.max())
+"""Numbers of Python: a compiled function would stop to read those of numpy."""
 _COARSE = 2.0**24
 """A random number of the numpy game has 53 bits: it is drawn as two float32 numbers, coarse and fine."""
 
@@ -62,6 +65,9 @@ class TensorSkirmish(TensorTwin):
         """None for games of heroes, in which a team has several seats."""
         assert isinstance(game, Skirmish)
         return cls(game) if game.mode == "1v1" else None
+
+    def tensor_bots(self) -> TensorCommanders | None:
+        return TensorCommanders.of(self.game.bots())
 
     def draws(self, seeds: NDArray[np.uint64], step: int) -> NDArray[np.float32]:
         if step != START:
@@ -182,16 +188,19 @@ class TensorSkirmish(TensorTwin):
             *own,
             *queued,
             sight.own.sum(1) / rules.SLOTS,
-            trained / int(rules.TRAIN_TICKS.max()),
-            health[:, 0] / int(rules.HEALTH[rules.BASE]),
+            trained / _LONGEST,
+            health[:, 0] / _FULL,
             *seen,
         ]
         return torch.stack(columns, 1)
 
     def _whole(self, state: TensorState, seats: Tensor, kind: Tensor, health: Tensor) -> Tensor:
-        full = int(rules.HEALTH[rules.BASE])
         numbers = [((health > 0) & (kind == each)).sum(2) / COUNT_UNIT for each in rules.TRAINED]
-        numbers += [_own_first(state["resources"], seats) / RESOURCE_UNIT, health[:, :, 0] / full, health.sum(2) / full]
+        numbers += [
+            _own_first(state["resources"], seats) / RESOURCE_UNIT,
+            health[:, :, 0] / _FULL,
+            health.sum(2) / _FULL,
+        ]
         return torch.cat(numbers, 1)
 
     def legal(self, state: TensorState, seats: Tensor) -> dict[str, Tensor]:

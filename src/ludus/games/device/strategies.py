@@ -17,6 +17,7 @@ from ludus.games.device.tensor_game import (
     START,
     Function,
     TensorActions,
+    TensorBots,
     TensorGame,
     TensorMasks,
     TensorState,
@@ -83,6 +84,10 @@ class TensorStrategies(TensorTwin):
     @property
     def step_draws(self) -> int:  # type: ignore[override]
         return self.inner.step_draws
+
+    def tensor_bots(self) -> TensorBots | None:
+        """They look at what the game inside shows them, not at strategies."""
+        return self.inner.tensor_bots()
 
     @property
     def _num_rewards(self) -> int:

@@ -16,8 +16,9 @@ from torch.nn import functional
 
 from ludus.data.addresses import load_address
 from ludus.data.specs import GameSpec, Pointer
-from ludus.data.trees import Array, IntArray
-from ludus.games.game import Actions, GameSource
+from ludus.data.trees import Array, IntArray, Tree
+from ludus.games.bots import Rows
+from ludus.games.game import Actions, Bot, GameBatch, GameSource
 from ludus.games.seeding import uniform
 from ludus.games.tables import ArrayTables, GameDefaults
 
@@ -46,6 +47,30 @@ class TensorStep(NamedTuple):
     """[rows]: game time that the step took, where the spec is `timed`."""
     rewards: Tensor | None = None
     """[rows, seats, names] float32: the further rewards of the kind of seat, if it has any."""
+
+
+class TensorBots(ABC):
+    """Scripted players of a tensor game in torch, which can be opponents in training on a device.
+
+    All of them are one computation with parameters by row, not one after the other. Usually a frozen dataclass.
+    """
+
+    draws: ClassVar[int] = 0
+    """Uniform numbers that a decision uses."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The bots by number."""
+
+    @abstractmethod
+    def act(
+        self, numbers: Tensor, observation: dict[str, Tensor], legal: dict[str, Tensor], draws: Tensor
+    ) -> dict[str, Tensor]:
+        """What bot `numbers[row]` chooses, by head: [rows] int64, or [rows, picks] of a head that picks several, with
+        -1 after the last pick. `observation` and `legal`, by head, are those of the seat that it plays; `draws`
+        [rows, draws]. The rules for `TensorGame` hold. It is called once as it is before it is compiled or recorded,
+        so that constants can be put on the device. Rows that are ignored may hold anything finite."""
 
 
 class TensorGame(GameDefaults, ABC):
@@ -118,6 +143,16 @@ class TensorGame(GameDefaults, ABC):
     def tables(self, num_tables: int) -> TensorTables:
         return TensorTables(self, num_tables)
 
+    def tensor_bots(self) -> TensorBots | None:
+        """Scripted players that can play on the device, if there are any."""
+        return None
+
+    def bots(self) -> Mapping[str, Bot]:
+        """Those of `tensor_bots` too, so that they play on a CPU as on a device."""
+        bots = self.tensor_bots()
+        own = {} if bots is None else {name: _BotOnCpu(bots, number) for number, name in enumerate(bots.names)}
+        return {**super().bots(), **own}
+
     def require_device(self, device: torch.device) -> None:
         """Raise a ValueError if the game cannot live on this device."""
 
@@ -153,6 +188,24 @@ class TensorGame(GameDefaults, ABC):
         if numbers := next(iter(spec.kinds[0].action.boxes), None):
             raise ValueError(f"{spec.name}: a tensor game has no heads with real numbers, and {numbers!r} is one")
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class _BotOnCpu:
+    """One of some tensor bots as a bot of the CPU."""
+
+    bots: TensorBots
+    number: int
+
+    @torch.no_grad()
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        rows = Rows.of(game, tables, seats)
+        observation, legal = (
+            {name: torch.from_numpy(array) for name, array in tree.items()} for tree in (rows.observation, rows.legal)
+        )
+        draws = torch.from_numpy(below_one(rng.random((len(rows), self.bots.draws))))
+        chosen = self.bots.act(torch.full((len(rows),), self.number), observation, legal, draws)
+        return {head: action.numpy().astype(np.int32) for head, action in chosen.items()}
 
 
 @dataclass(frozen=True)

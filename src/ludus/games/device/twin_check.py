@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ludus.data.specs import Pointer
 from ludus.games.bots import RandomBot, act_among
-from ludus.games.device.tensor_game import TensorGame, TensorTwin, random_starts, select, tensor_game_of
+from ludus.games.device.tensor_game import TensorGame, TensorState, TensorTwin, random_starts, select, tensor_game_of
 from ludus.games.game import Bot, GameSource, allocate_actions
 
 
@@ -105,10 +106,34 @@ def fixed_shape_faults(game: TensorGame, *, rows: int = 16, seed: int = 0) -> li
     for head, mask in masks.items():
         if not found and kind.action.heads[head].when is None and not bool(mask.any(1).all()):
             found.append(f"legal {head}: a row has no legal option; seats that need not act need one too")
+    found += [] if found else _bot_faults(game, state, seats)
     alone = {name: tensor[:1] for name, tensor in select(torch.ones(rows, dtype=torch.bool), state, state).items()}
     for name, part in game.observe(alone, seats[:1]).items():
         if not torch.equal(part[0], game.observe(state, seats)[name][0]):
             found.append(f"observation {name}: a table looks different beside others")
+    return found
+
+
+def _bot_faults(game: TensorGame, state: TensorState, seats: Tensor) -> list[str]:
+    """What of the bots of a tensor game would not work in an engine."""
+    bots, kind, found = game.tensor_bots(), game.spec.kinds[0], []
+    for number, name in enumerate(() if bots is None else bots.names):
+        assert bots is not None
+        draws, masks = torch.rand(len(seats), bots.draws), game.masks(state, seats)
+        chosen = bots.act(torch.full_like(seats, number), game.observe(state, seats), masks, draws)
+        if chosen.keys() != kind.action.heads.keys():
+            found.append(f"bot {name}: heads {', '.join(chosen)}, expected {', '.join(kind.action.heads)}")
+            continue
+        for head, action in chosen.items():
+            spec = kind.action.heads[head]
+            picks = (spec.picks,) if isinstance(spec, Pointer) and spec.picks > 1 else ()
+            if tuple(action.shape) != (len(seats), *picks) or action.dtype != torch.int64:
+                expected = (len(seats), *picks)
+                found.append(f"bot {name}: {head} is {tuple(action.shape)} {action.dtype}, expected {expected} int64")
+            elif head in masks and spec.when is None and not picks:
+                legal = masks[head].gather(1, action.unsqueeze(1)).squeeze(1)
+                if not bool((legal | ~game.to_act(state)[:, 0]).all()):
+                    found.append(f"bot {name}: {head} is an illegal option")
     return found
 
 

@@ -45,6 +45,9 @@ class Engine:
     ) -> None:
         """`players`: on the device on which everything happens."""
         self.layout, self.players = layout, list(players)
+        bots = game.tensor_bots()
+        self.bots: tuple[str, ...] = () if bots is None else bots.names
+        """By number, as `seat` takes them."""
         self.device = players[0].device
         policies = [player.policies[0] for player in players]
         for player, policy in zip(players, policies, strict=True):
@@ -96,13 +99,22 @@ class Engine:
 
     # --- what the host changes between iterations ---
 
-    def seat(self, block: int, weights: Sequence[int], trains: Sequence[bool], episodes_per_table: int) -> None:
-        """Begin a match at the tables of a block. `weights`: by side, a row of `Engine.weights`."""
-        seats = self.rollout.seats
-        host = torch.tensor([*weights, *map(int, trains), episodes_per_table]).to(self.device, non_blocking=True)
-        sides = self.layout.sides
+    def seat(
+        self,
+        block: int,
+        weights: Sequence[int],
+        trains: Sequence[bool],
+        episodes_per_table: int,
+        bots: Sequence[int] | None = None,
+    ) -> None:
+        """Begin a match at the tables of a block. `weights`: by side, a row of `Engine.weights`; `bots`: by side, the
+        number of the bot that plays instead, or -1."""
+        seats, sides = self.rollout.seats, self.layout.sides
+        bots = [-1] * sides if bots is None else bots
+        host = torch.tensor([*weights, *map(int, trains), *bots, episodes_per_table]).to(self.device, non_blocking=True)
         seats.weights[block] = host[:sides]
         seats.trains[block] = host[sides : 2 * sides].bool()
+        seats.bots[block] = host[2 * sides : 3 * sides]
         seats.quota[block] = host[-1].int()
         seats.restart[block] = True
 

@@ -21,7 +21,7 @@ from ludus.workers.worker import IDLE, Progress, TrainingFailed
 
 
 def plays_uniformly(bot: Bot) -> bool:
-    """Whether it is the one bot that the engine can play: the others are numpy, on the CPU."""
+    """Whether it is the bot that the engine plays in every game. Others need a twin in torch, see `TensorBots`."""
     return isinstance(bot, RandomBot)
 
 
@@ -91,7 +91,7 @@ class BlockMatches:
         engine, layout = self._engine, self._engine.layout
         learner = block // layout.blocks
         match = self._client.next_training(layout.tables, player=self._players[learner])
-        rows, models, trains = [], [], []
+        rows, models, trains, bots = [], [], [], []
         for side, one in enumerate(match.sides):
             player = one.players[0]
             self._require_playable(match, one.players)
@@ -105,19 +105,23 @@ class BlockMatches:
                     self._load(rows[-1], player) if player not in self._bots else self._load_uniform(rows[-1])
                 )
             trains.append(bool(one.trainees))
-        engine.seat(block, rows, trains, match.episodes_per_table)
+            bots.append(engine.bots.index(player) if player in engine.bots else -1)
+        engine.seat(block, rows, trains, match.episodes_per_table, bots)
         return _Held(match, tuple(models))
 
     def _require_playable(self, match: Match, players: Sequence[str]) -> None:
         wrong = ""
         if len(set(players)) > 1:
             wrong = f"a team of several players ({', '.join(players)})"
-        elif players[0] in self._bots and not plays_uniformly(self._bots[players[0]]):
+        elif players[0] in self._bots and not self._plays(players[0]):
             wrong = f"the bot {players[0]!r} as an opponent in training"
         if wrong:
             reason = f"the device runtime cannot play {wrong}"
             self._client.void_match(match.id, reason)
             raise TrainingFailed(f"{reason}: change the matchmaking of the role, or train with --runtime local")
+
+    def _plays(self, bot: str) -> bool:
+        return bot in self._engine.bots or plays_uniformly(self._bots[bot])
 
     def _load(self, row: int, player: str) -> str:
         """Put a frozen player into a row of the engine's weights; returns the id of its model."""
@@ -132,7 +136,7 @@ class BlockMatches:
 
     def _load_uniform(self, row: int) -> str:
         """Let a row play as `RandomBot` does: a network whose weights are all 0 gives every legal option the same
-        probability. A bot has no model."""
+        probability. Where another bot plays, it computes in vain. A bot has no model."""
         self._engine.weights[row].zero_()
         return ""
 

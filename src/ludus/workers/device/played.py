@@ -19,6 +19,8 @@ class Seats(NamedTuple):
     """[blocks, sides] int64: row of the stack of weights that a side plays with."""
     trains: Tensor
     """[blocks, sides] bool."""
+    bots: Tensor
+    """[blocks, sides] int64: number of the bot on a side, -1 if there is none; never one on side 0."""
     quota: Tensor
     """[blocks] int32: episodes of each table that count for the match."""
     restart: Tensor
@@ -29,6 +31,7 @@ class Seats(NamedTuple):
         return cls(
             torch.zeros(blocks, sides, dtype=torch.int64, device=device),
             torch.zeros(blocks, sides, dtype=torch.bool, device=device),
+            torch.full((blocks, sides), -1, device=device),
             torch.zeros(blocks, dtype=torch.int32, device=device),
             torch.ones(blocks, dtype=torch.bool, device=device),
         )

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ludus.data.search import GumbelSearch
-from ludus.games.device.tensor_game import TensorGame, TensorState, random_starts, select
+from ludus.games.device.tensor_game import TensorBots, TensorGame, TensorState, random_starts, select
 from ludus.models.decisions import DrawnOnDevice, Recorded
 from ludus.models.network_policy import NetworkPolicy
 from ludus.models.tensors import DeferredChecks
@@ -186,6 +186,9 @@ class Rollout:
         apart = game.step_apart(compiled)
         self._step_game = game.step if apart is None else _not_compiled(apart)
         self._decide, self._advance = compiled(self._decide_step), compiled(self._advance_step)
+        self._bots = game.tensor_bots()
+        if self._bots is not None:
+            self._meet(self._bots, start)
         self._search = None
         if search is not None:
             self._search = TensorSearch(game, search, layout.num_rows, self._evaluated, device, compiled)
@@ -205,6 +208,7 @@ class Rollout:
         chances = draw(layout.steps + 1, layout.num_rows, self._policy.num_draws)
         luck = draw(layout.steps, layout.num_tables, game.step_draws)
         trains, noise = self.trained_rows(), None
+        scripted, looks = self._scripted_rows(draw)
         if self._search is not None:
             noise = draw(layout.steps, layout.num_rows, game.num_options)
         policies: list[Tensor] = []
@@ -221,7 +225,16 @@ class Rollout:
             states.append(before)
             firsts.append(fresh[phase])
             own = {name: tensor[phase] for name, tensor in memory.items()}
-            made = self._decide(before, tables.episode, own, self._sides[phase], acting[phase], chances[step])
+            made = self._decide(
+                before,
+                tables.episode,
+                own,
+                self._sides[phase],
+                acting[phase],
+                chances[step],
+                None if scripted is None else scripted[phase],
+                None if looks is None else looks[step],
+            )
             if self._search is not None and noise is not None and step < layout.steps:
                 found = self._search.search(tables.game, noise[step], acting[phase])
                 made = _searched(made, found, trains[phase])
@@ -323,7 +336,11 @@ class Rollout:
 
     def trained_rows(self) -> Tensor:
         """[phases, rows]: whether the side of a row trains."""
-        by_group = self.seats.trains.index_select(0, self._blocks)
+        return self._by_side(self.seats.trains)
+
+    def _by_side(self, seats: Tensor) -> Tensor:
+        """[phases, rows]: what `seats` [blocks, sides] has for the side of each row."""
+        by_group = seats.index_select(0, self._blocks)
         by_phase = [by_group.gather(1, side.unsqueeze(1)).squeeze(1) for side in self._sides_by_group]
         return torch.stack(by_phase).repeat_interleave(self._layout.rows, 1)
 
@@ -347,6 +364,8 @@ class Rollout:
         sides: Tensor,
         weights: Weights,
         chances: Tensor,
+        scripted: Tensor | None,
+        looks: Tensor | None,
     ) -> Decided:
         layout = self._layout
         seat = (sides + self._by_row(episode)) % layout.sides
@@ -357,15 +376,69 @@ class Rollout:
         given = (observation, legal, self._grouped(memory), chooser)
         with self.precise(), DeferredChecks(collect=False):
             decisions, values, after = functional_call(self._policy, weights, given)
+        action = {head: one.action.flatten(0, 1) for head, one in decisions.by_head.items()}
+        if scripted is not None and looks is not None:
+            action = self._with_bots(action, observation, legal, scripted, looks)
         columns = [one.log_prob.flatten() for one in decisions.by_head.values()]
         return Decided(
             seat,
             acted,
-            {head: one.action.flatten(0, 1) for head, one in decisions.by_head.items()},
+            action,
             torch.stack(columns, -1),
             values[..., 0].flatten().float(),
             {name: tensor.flatten(0, 1).float() for name, tensor in after.items()},
         )
+
+    # --- scripted players ---
+
+    def _meet(self, bots: TensorBots, state: TensorState) -> None:
+        """Let them act once, so that their constants are on the device."""
+        rows = {name: tensor[:1] for name, tensor in state.items()}
+        first = torch.zeros(1, dtype=torch.int64, device=self._device)
+        bots.act(first, *self.observe(rows, first), torch.zeros(1, bots.draws, device=self._device))
+
+    def _scripted_rows(self, draw: Callable[..., Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """Of the rows that bots may play, the number of the bot or -1, [phases, rows], and their uniform numbers,
+        [steps + 1, rows, draws]; None if the game has no bots."""
+        if self._bots is None:
+            return None, None
+        numbers = torch.stack([self._of_others(one) for one in self._by_side(self.seats.bots)])
+        return numbers, draw(self._layout.steps + 1, numbers.shape[1], self._bots.draws)
+
+    def _of_others(self, rows: Tensor) -> Tensor:
+        """Of rows [rows, ...] those that bots may play: of sides 1 and later, where these lie at the same places in
+        every step; else all."""
+        if self._layout.in_turn:
+            return rows
+        return self._by_block(rows)[:, 1:].flatten(0, 2)
+
+    def _by_block(self, rows: Tensor) -> Tensor:
+        """Rows as [blocks, sides, tables, ...], where sides do not move in turn."""
+        return rows.view(self._layout.num_blocks, self._layout.sides, self._layout.tables, *rows.shape[1:])
+
+    def _with_bots(
+        self,
+        action: dict[str, Tensor],
+        observation: Mapping[str, Tensor],
+        legal: Mapping[str, Tensor],
+        scripted: Tensor,
+        looks: Tensor,
+    ) -> dict[str, Tensor]:
+        """The actions, those of bots in their rows. `observation` and `legal` by group."""
+        assert self._bots is not None
+        seen, masks = (
+            {name: self._of_others(tensor.flatten(0, 1)) for name, tensor in tree.items()}
+            for tree in (observation, legal)
+        )
+        theirs = self._bots.act(scripted.clamp(min=0), seen, masks, looks)
+        found = {}
+        for head, own in action.items():
+            mixed = _where(scripted >= 0, theirs[head].to(own.dtype), self._of_others(own))
+            if not self._layout.in_turn:
+                sides = mixed.view(self._layout.num_blocks, -1, self._layout.tables, *mixed.shape[1:])
+                mixed = torch.cat((self._by_block(own)[:, :1], sides), 1).flatten(0, 2)
+            found[head] = mixed
+        return found
 
     def _evaluated(self, state: TensorState, seat: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         """Log-probabilities of all options of the only head, and values, for these seats."""
