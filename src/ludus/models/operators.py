@@ -202,6 +202,9 @@ class Conv2d(nn.Module):
     def forward(self, planes: Tensor) -> Tensor:
         if self.weight.dim() == 4:
             return functional.conv2d(planes, self.weight, self.bias, self.stride, self.padding)
+        if len(self.weight) == 1:
+            one = functional.conv2d(planes[0], self.weight[0], self.bias[0], self.stride, self.padding)
+            return one.unsqueeze(0)
         # The result is a view with models first. The next convolution of a tower turns it back
         # without a copy, because the activation between them keeps the strides.
         grouped, models = planes.transpose(0, 1).flatten(1, 2), len(self.weight)

@@ -82,6 +82,8 @@ class Engine:
         )
         self.learning = Learning(players, self.rollout, layout, self.weights, compiled=self._compiled)
         self.learning.generator = self._generator
+        self._deciding: list[set[int]] = [{0} for _ in range(layout.num_blocks)]
+        """By block, the rows of `weights` that decide there."""
         self._graphs: dict[int, Any] = {}
         """By number of minibatches: the recorded iteration."""
         self._iterations = 0
@@ -97,6 +99,8 @@ class Engine:
 
     def seat(self, block: int, weights: Sequence[int], trains: Sequence[bool], episodes_per_table: int) -> None:
         """Begin a match at the tables of a block. `weights`: by side, a row of `Engine.weights`."""
+        self._deciding[block] = set(weights)
+        self.rollout.alike = not self._records_play and len(set.union(*self._deciding)) == 1
         seats = self.rollout.seats
         host = torch.tensor([*weights, *map(int, trains), episodes_per_table]).to(self.device, non_blocking=True)
         sides = self.layout.sides
