@@ -33,7 +33,7 @@ def as_it_is(function):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(
-    ("address", "moves"), [("connect_four", 11), ("tic_tac_toe", 4), ("pgx:othello", 20), ("pgx:tic_tac_toe", 4)]
+    ("address", "moves"), [("connect_four", 11), ("tic_tac_toe", 4), ("pgx:othello", 52), ("pgx:tic_tac_toe", 4)]
 )
 @pytest.mark.parametrize(("simulations", "considered", "c_scale"), [(1, 16, 1.0), (24, 4, 0.3), (40, 16, 1.0)])
 def test_it_finds_what_the_search_on_the_cpu_finds(
