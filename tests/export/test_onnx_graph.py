@@ -119,6 +119,7 @@ NETWORKS: dict[str, tuple[ModelConfig, GameSource | SeatKind]] = {
     "elu": (ActorCritic(hidden=(16,), activation="elu"), ConnectFour()),
     "lstm": (ActorCritic(hidden=(16,), memory=8), ConnectFour()),
     "planes": (ActorCritic(hidden=(16,), channels=(4, 4)), Beacon(decisions=20)),
+    "residual blocks": (ActorCritic(hidden=(16,), channels=(4,), residual_blocks=2), Beacon(decisions=20)),
     "entities": (ActorCritic(hidden=(16,), channels=(4,), entity_size=8, memory=8), RICH),
     "squashed numbers": (ActorCritic(hidden=(16,), channels=(4,), entity_size=8, box_distribution="squashed"), RICH),
     "beta numbers": (ActorCritic(hidden=(16,), channels=(4,), entity_size=8, box_distribution="beta"), RICH),

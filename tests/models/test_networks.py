@@ -25,6 +25,8 @@ def test_weights_depend_on_the_seed_only():
     [
         ({"hidden": (64, 0)}, "hidden must be sizes of at least 1, got 0"),
         ({"channels": (-1,)}, "channels must be sizes of at least 1, got -1"),
+        ({"residual_blocks": -1}, "residual_blocks must be at least 0, got -1"),
+        ({"channels": (), "residual_blocks": 1}, "residual_blocks need channels"),
         ({"activation": "tahn"}, "activation must be one of tanh, .*, got 'tahn'"),
         ({"memory": -1}, "memory must be at least 0, got -1"),
         ({"entity_size": 10, "entity_heads": 3}, r"entity_size \(10\) must be a multiple"),

@@ -49,3 +49,14 @@ def test_digest_tells_architectures_apart():
     relu = ActorCritic(hidden=(8,), value_normalisation=True, activation="relu")
     digests = {architecture_digest(config.build(kind, 0)) for config in (CONFIG, relu) for kind in (PLAIN, RICH)}
     assert len(digests) == 4
+
+
+def test_a_network_without_residual_blocks_is_called_as_before_there_were_any():
+    """Models of then can be loaded."""
+    signature = (
+        "ActorCritic(hidden=(8,), activation='tanh', memory=0, separate_critic=True, central_critic=False, "
+        "value_normalisation=False, action_values=False, channels=(32, 32), entity_size=64, entity_heads=2, "
+        "box_distribution='clipped')"
+    )
+    assert ActorCritic(hidden=(8,)).build(RICH, 0).signature == signature
+    assert ActorCritic(hidden=(8,), residual_blocks=2).build(RICH, 0).signature != signature

@@ -88,6 +88,7 @@ from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES as SKIRMISH_HERO_S
 from ludus.games.builtin.skirmish_view import X as SKIRMISH_X  # The entity feature of Skirmish that holds x.
 from ludus.games.builtin.skirmish_view import Y as SKIRMISH_Y  # The entity feature of Skirmish that holds y.
 from ludus.games.adapters.openspiel import OpenSpiel  # A game of OpenSpiel.
+from ludus.games.adapters.pgx import Pgx  # A game of Pgx.
 from ludus.games.adapters.pettingzoo import PettingZoo  # An environment of PettingZoo.
 from ludus.games.adapters.pettingzoo_atari import MultiAtari  # An Atari game for several players.
 from ludus.games.adapters.gymnasium import Gymnasium  # An environment of Gymnasium.
@@ -164,6 +165,7 @@ __all__ = [
     "OpenSpiel",
     "PerfectBot",
     "PettingZoo",
+    "Pgx",
     "Planes",
     "Point",
     "Pointer",

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ludus.data.specs import Entities, Part, Planes, Vector, length_name
 from ludus.models.decisions import Chooser, Decision, decide
-from ludus.models.operators import ACTIVATIONS, LOWEST, MLP, Activation, Attention, Conv2d, LayerNorm
+from ludus.models.operators import ACTIVATIONS, LOWEST, MLP, Activation, Attention, Conv2d, LayerNorm, ResidualConv
 from ludus.models.tensors import DeferredChecks, as_float
 
 _LARGE_PLANE = 16
@@ -26,6 +26,7 @@ class EncoderSizes:
     entity_size: int
     entity_heads: int
     activation: Activation
+    residual_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ def _flags(numbers: Tensor, size: int) -> Tensor:
 
 
 class ConvTower(nn.Module):
-    """3x3 convolutions over planes, each of which halves the map or keeps its size, as `strides` say."""
+    """3x3 convolutions over planes, each of which halves the map or keeps its size, as `strides` say, and residual
+    blocks after them."""
 
     def __init__(self, channels: int, places: tuple[int, int], strides: Sequence[int], sizes: EncoderSizes) -> None:
         super().__init__()
@@ -110,14 +112,20 @@ class ConvTower(nn.Module):
             self.layers.append(Conv2d(self.channels, out_channels, stride=stride))
             self.channels = out_channels
             self.height, self.width = -(-self.height // stride), -(-self.width // stride)
+        count = sizes.residual_blocks
+        self.blocks = nn.ModuleList(ResidualConv(self.channels, num_blocks=count) for _ in range(count))
         self.size = self.channels * self.height * self.width
 
     def forward(self, planes: Tensor) -> Tensor:
         if planes.dim() == 4:
             planes = planes.contiguous(memory_format=torch.channels_last)
+        elif len(planes) == 1:
+            planes = planes[0].contiguous(memory_format=torch.channels_last).unsqueeze(0)
         for layer in self.layers:
             planes = self.activation(layer(planes))
-        return planes
+        for block in self.blocks:
+            planes = block(planes)
+        return torch.relu(planes) if self.blocks else planes
 
 
 def planes_encoder(part: Planes, sizes: EncoderSizes) -> ConvTower:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeGuard, get_args
 
 import torch
@@ -248,7 +248,8 @@ class SeededModel:
 
 def encoder_sizes(model: Any) -> EncoderSizes:
     """The settings of `ActorCritic` or `FullyConv` that its encoders need."""
-    return EncoderSizes(**{field.name: getattr(model, field.name) for field in fields(EncoderSizes)})
+    names = [field.name for field in fields(EncoderSizes) if hasattr(model, field.name)]
+    return EncoderSizes(**{name: getattr(model, name) for name in names})
 
 
 def check_sizes(model: Any) -> None:
@@ -293,6 +294,8 @@ class ActorCritic(SeededModel):
     one `Choice`."""
     channels: tuple[int, ...] = (32, 32)
     """Output channels of the 3x3 convolutions over planes."""
+    residual_blocks: int = field(default=0, repr=False)
+    """Blocks of two more convolutions each, x + f(x), after those of `channels`, with as many channels as the last."""
     entity_size: int = 64
     """Length of the embedding of an entity."""
     entity_heads: int = 2
@@ -305,6 +308,9 @@ class ActorCritic(SeededModel):
         require_one_of(self, get_args(BoxDistribution), box_distribution=self.box_distribution)
         if self.central_critic and not self.separate_critic:
             raise ValueError("central_critic needs separate_critic: a shared trunk must not see critic-only parts")
+        require_in(self, "[0, inf]", residual_blocks=self.residual_blocks)
+        if self.residual_blocks and not self.channels:
+            raise ValueError("residual_blocks need channels: the blocks have as many as the last convolution")
         if self.action_values and self.value_normalisation:
             raise ValueError("action_values are in units of reward: turn off value_normalisation")
 
@@ -330,7 +336,8 @@ class ActorCritic(SeededModel):
             heads=ActionHeads(kind, size, self.entity_size, self.activation, self.box_distribution),
             critic=self._critic(kind, sizes, size),
             value_scale=ValueScale() if self.value_normalisation else None,
-            signature=repr(self),
+            # Without blocks it is what it was before there were any, so that models of then can be loaded.
+            signature=repr(self) + (f" residual_blocks={self.residual_blocks}" if self.residual_blocks else ""),
         )
 
     def _critic(self, kind: SeatKind, sizes: EncoderSizes, feature_size: int) -> Critic:

@@ -205,6 +205,9 @@ class Conv2d(nn.Module):
     def forward(self, planes: Tensor) -> Tensor:
         if self.weight.dim() == 4:
             return functional.conv2d(planes, self.weight, self.bias, self.stride, self.padding)
+        if len(self.weight) == 1:
+            one = functional.conv2d(planes[0], self.weight[0], self.bias[0], self.stride, self.padding)
+            return one.unsqueeze(0)
         if planes.device.type != "cpu":
             return self.as_products(planes) if len(self.weight) > _FEW_MODELS else self.one_by_one(planes)
         # The result is a view with models first. The next convolution of a tower turns it back

@@ -312,7 +312,7 @@ def require_on_device(experiment: Experiment) -> None:
     except ValueError as error:
         raise ConfigError(f"game: {error}") from None
     _require_one_network(experiment)
-    _require_one_search(experiment, game)
+    _require_one_search(experiment)
     require_one_stack({name: experiment.of_role(name).learner for name in league.roles})
     try:
         layout_of(experiment, sum(role.count for role in league.roles.values()))
@@ -346,7 +346,7 @@ def _require_one_network(experiment: Experiment) -> None:
         )
 
 
-def _require_one_search(experiment: Experiment, game: TensorGame) -> None:
+def _require_one_search(experiment: Experiment) -> None:
     """All players search before each decision in the same way, or none does. The experiment has checked that the game
     can be searched."""
     searches = {name: experiment.of_role(name).algorithm.search for name in experiment.league.roles}
@@ -357,8 +357,6 @@ def _require_one_search(experiment: Experiment, game: TensorGame) -> None:
                 f"league.roles.{name}.algorithm and league.roles.{other}.algorithm search in different ways: in the "
                 f"device runtime all players search alike; {_ELSEWHERE}"
             )
-    if search is not None and not game.recordable:
-        raise ConfigError(f"algorithm.search: {game.spec.name} is not played by torch; {_ELSEWHERE}")
 
 
 def _require_bots(experiment: Experiment, game: TensorGame) -> None:

@@ -32,7 +32,9 @@ def as_it_is(function):  # type: ignore[no-untyped-def]
     return function
 
 
-@pytest.mark.parametrize(("address", "moves"), [("connect_four", 11), ("tic_tac_toe", 4)])
+@pytest.mark.parametrize(
+    ("address", "moves"), [("connect_four", 11), ("tic_tac_toe", 4), ("pgx:othello", 52), ("pgx:tic_tac_toe", 4)]
+)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -44,11 +46,12 @@ def as_it_is(function):  # type: ignore[no-untyped-def]
     ids=str,
 )
 def test_it_finds_what_the_search_on_the_cpu_finds(address: str, moves: int, settings: GumbelSearch) -> None:
+    require_library(address)
     source = resolve(address)
     game = tensor_game_of(source)
     assert game is not None
     policy = MODEL.build(game.spec.kinds[0], 3)
-    tables, state = source.tables(TABLES), game.start(torch.zeros(TABLES, 0))
+    tables, state = source.tables(TABLES), game.start(torch.zeros(TABLES, game.start_draws))
     tables.reset(np.arange(TABLES), np.arange(TABLES, dtype=np.uint64))
     rng = np.random.default_rng(0)
     going = np.ones(TABLES, np.bool_)
@@ -83,6 +86,53 @@ def test_it_finds_what_the_search_on_the_cpu_finds(address: str, moves: int, set
     np.testing.assert_allclose(found.log_prob, np.log(np.maximum(chosen, 1e-6)), atol=2e-2)
 
 
+def require_library(address: str) -> None:
+    if address.startswith("pgx:"):
+        pytest.importorskip("pgx", reason="Pgx is not installed: pip install -e '.[pgx]'")
+
+
+def test_connect_four_of_pgx_is_searched_as_our_own() -> None:
+    """The same network in the same positions, with the same noise, once in JAX and once in torch."""
+    require_library("pgx:connect_four")
+    own = tensor_game_of(resolve("connect_four", threats=False))
+    other = tensor_game_of(resolve("pgx:connect_four"))
+    assert own is not None
+    assert other is not None
+    policy = MODEL.build(own.spec.kinds[0], 3)
+
+    def rated(state: TensorState, seat: torch.Tensor, weights: None) -> tuple[torch.Tensor, torch.Tensor]:
+        game = other if "observation" in state else own
+        [shown] = game.observe(state, seat).values()
+        if game is other:
+            shown = shown.flip(2).flatten(1).float()  # its rows begin at the top
+        log_probs, values = evaluate(policy, {"board": shown.numpy()}, {"column": game.legal(state, seat).numpy()})
+        return torch.from_numpy(log_probs), torch.from_numpy(values)
+
+    chances = torch.Generator().manual_seed(1)
+    positions = [game.start(torch.zeros(TABLES, game.start_draws)) for game in (own, other)]
+    going = torch.ones(TABLES, dtype=torch.bool)
+    for _ in range(14):
+        legal = own.legal(positions[0], torch.zeros(TABLES, dtype=torch.int64))
+        moves = torch.where(legal, torch.rand(legal.shape, generator=chances), -1.0).argmax(1)
+        steps = [
+            game.step(state, moves.unsqueeze(1).expand(-1, 2), torch.zeros(TABLES, game.step_draws))
+            for game, state in zip((own, other), positions, strict=True)
+        ]
+        assert torch.equal(steps[0].over & going, steps[1].over & going)
+        going &= ~steps[0].over
+        positions = [step.state for step in steps]
+    noise = torch.rand(TABLES, own.num_options, generator=chances)
+    found = []
+    for game, state in zip((own, other), positions, strict=True):
+        settings = GumbelSearch(simulations=32, c_scale=0.5)
+        search = TensorSearch(game, settings, TABLES, rated, torch.device("cpu"), as_it_is)
+        with torch.no_grad():
+            found.append(search.search(state, noise, None))
+    assert going.sum() > 12
+    for one, same in zip(*found, strict=True):
+        torch.testing.assert_close(one[going], same[going])
+
+
 def network(
     policy: NetworkPolicy, game: object, state: TensorState, seat: torch.Tensor, weights: None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,9 +142,11 @@ def network(
     return torch.from_numpy(log_probs), torch.from_numpy(values)
 
 
-def test_players_train_by_search() -> None:
+@pytest.mark.parametrize("address", ["tic_tac_toe", "pgx:tic_tac_toe"])
+def test_players_train_by_search(address: str) -> None:
+    require_library(address)
     algorithm = GumbelAlphaZero(search=GumbelSearch(simulations=8, c_scale=0.3))
-    engine = new_engine("tic_tac_toe", tables=64, batch=512, minibatch=128, algorithm=algorithm)
+    engine = new_engine(address, tables=64, batch=512, minibatch=128, algorithm=algorithm)
     losses = []
     for _ in range(30):
         engine.iterate(0.0)

@@ -14,8 +14,12 @@ from whole_runs import check_ledger
 pytest.importorskip("pgx", reason="Pgx is not installed: pip install -e '.[pgx]'")
 
 from ludus import ActorCritic
+from ludus.algorithms import GumbelAlphaZero, GumbelSearch
+from ludus.algorithms.algorithm import Algorithm
 from ludus.data.records import MatchFinished, MatchIssued
 from ludus.workers.device.engine import Engine
+
+SEARCH = GumbelAlphaZero(search=GumbelSearch(simulations=4))
 
 
 def test_only_what_decisions_depend_on_is_kept_for_learning() -> None:
@@ -34,22 +38,40 @@ def test_engines_with_the_same_seed_train_the_same() -> None:
     assert not torch.equal(one, other)
 
 
+def test_rows_with_the_same_weights_are_one_group() -> None:
+    """In self-play, where it changes nothing but the speed; not where a frozen player has a seat."""
+    together, apart = (new_engine("pgx:tic_tac_toe", tables=64, algorithm=SEARCH) for _ in range(2))
+    assert together.rollout.alike
+    apart.rollout.alike = False
+    for engine in (together, apart):
+        engine.iterate(0.0)
+    torch.testing.assert_close(together.weights[0], apart.weights[0], atol=2e-4, rtol=0.0)
+    together.seat(1, [0, together.row_of_opponent(1, 1)], [True, False], 4)
+    assert not together.rollout.alike
+    assert not new_engine("tic_tac_toe").rollout.alike, "its play may be a CUDA graph"
+
+
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler
-def test_all_but_the_rules_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("algorithm", [None, SEARCH], ids=["ppo", "search"])
+def test_all_but_the_rules_is_compiled(monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm | None) -> None:
     def compiled(engine: Engine, function: Any) -> Any:
         return torch.compile(function, dynamic=False, backend="aot_eager")
 
     torch._dynamo.utils.counters.clear()
     model = ActorCritic(hidden=(16,), activation="relu")  # tanh has a way for CPUs only
     monkeypatch.setattr(Engine, "_compiled", compiled)
-    engine = new_engine("pgx:tic_tac_toe", learners=2, tables=64, batch=128, minibatch=64, model=model)
+    engine = new_engine(
+        "pgx:tic_tac_toe", learners=2, tables=64, batch=128, minibatch=64, model=model, algorithm=algorithm
+    )
     engine.iterate(0.0)
     monkeypatch.setattr(Engine, "_compiled", lambda engine, function: function)
     breaks = list(torch._dynamo.utils.counters["graph_break"])
     torch._dynamo.reset()
-    plain = new_engine("pgx:tic_tac_toe", learners=2, tables=64, batch=128, minibatch=64, model=model)
+    plain = new_engine(
+        "pgx:tic_tac_toe", learners=2, tables=64, batch=128, minibatch=64, model=model, algorithm=algorithm
+    )
     plain.iterate(0.0)
     torch.testing.assert_close(engine.weights, plain.weights, atol=2e-4, rtol=0.0)
     assert len(breaks) == 1, breaks

@@ -65,7 +65,9 @@ class TensorPgx(TensorTwin):
     def step(self, state: TensorState, actions: Tensor, draws: Tensor) -> TensorStep:
         moves = actions.gather(1, state["seat"].long().unsqueeze(1)).squeeze(1).int()
         arrays = {name: _array(tensor) for name, tensor in state.items()}
-        after, reward, over = self._rules.step(arrays, _array(moves), _array(draws))
+        given = _array(moves)
+        # Without chance nothing reads the draws, and a tensor of no numbers has no memory to hand over.
+        after, reward, over = self._rules.step(arrays, given, _array(draws) if self.step_draws else given)
         return TensorStep(_tensors(after), from_dlpack(reward), from_dlpack(over))
 
 

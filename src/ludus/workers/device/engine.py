@@ -86,6 +86,8 @@ class Engine:
         )
         self.learning = Learning(players, self.rollout, layout, self.weights, compiled=self._compiled)
         self.learning.generator = self._generator
+        self._deciding: list[set[int]] = [{0} for _ in range(layout.num_blocks)]
+        """By block, the rows of `weights` that decide there."""
         self._graphs: dict[int, Any] = {}
         """By number of minibatches: the recorded iteration."""
         self._iterations = 0
@@ -109,6 +111,8 @@ class Engine:
     ) -> None:
         """Begin a match at the tables of a block. `weights`: by side, a row of `Engine.weights`; `bots`: by side, the
         number of the bot that plays instead, or -1."""
+        self._deciding[block] = set(weights)
+        self.rollout.alike = not self._records_play and len(set.union(*self._deciding)) == 1
         seats, sides = self.rollout.seats, self.layout.sides
         bots = [-1] * sides if bots is None else bots
         host = torch.tensor([*weights, *map(int, trains), *bots, episodes_per_table]).to(self.device, non_blocking=True)

@@ -120,6 +120,8 @@ class DeviceLearner(Learner):
             self.players[event.player].reset(weights, event.incarnation, event.value_only)
 
     def configure(self, player: str, settings: Settings) -> None:
+        trained = self.players[player]
+        before = trained.algorithm, trained.config
         super().configure(player, settings)
-        if hasattr(self, "engine"):
+        if hasattr(self, "engine") and (trained.algorithm, trained.config) != before:
             self.engine.reconfigure()

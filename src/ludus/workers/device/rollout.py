@@ -161,6 +161,9 @@ class Rollout:
         self._game, self._layout, self._device = game, layout, device
         self._policy, self._precision = policy, precision
         self._openings = openings
+        self.alike = False
+        """Whether the same weights decide in all groups, as in self-play: all rows are one group then, which is faster
+        where a network has convolutions. The engine sets it, between iterations that are no CUDA graph."""
         self.timed = game.spec.timed
         self._columns = Tally.of(layout.sides)
         self.seats = Seats.allocate(layout.num_blocks, layout.sides, device)
@@ -191,7 +194,8 @@ class Rollout:
             self._meet(self._bots, start)
         self._search = None
         if search is not None:
-            self._search = TensorSearch(game, search, layout.num_rows, self._evaluated, device, compiled)
+            rows, step = layout.num_rows, self._step_game
+            self._search = TensorSearch(game, search, rows, self._evaluated, device, compiled, step)
 
     def play(self, weights: Tensor, views: Callable[[Tensor], Weights], generator: torch.Generator | None) -> Played:
         """Play `steps` steps. `weights` [players, numbers]: all players' stack; `views` splits rows of it into
@@ -332,6 +336,7 @@ class Rollout:
         """The weights that decide in each group in this phase. Each parameter is copied into memory of its own that is
         aligned as fast matrix products need it."""
         index = self.seats.weights[self._blocks].gather(1, self._sides_by_group[phase].unsqueeze(1)).squeeze(1)
+        index = index[: self._groups]
         return {name: one.index_select(0, index).to(self._precision) for name, one in everyone.items()}
 
     def trained_rows(self) -> Tensor:
@@ -372,7 +377,7 @@ class Rollout:
         state = {name: self._by_row(tensor) for name, tensor in state.items()}
         acted = self._game.to_act(state).gather(1, seat.unsqueeze(1)).squeeze(1)
         observation, legal = map(self._grouped, self.observe(state, seat))
-        chooser = DrawnOnDevice(chances.view(layout.groups, layout.rows, -1))
+        chooser = DrawnOnDevice(chances.view(self._groups, len(chances) // self._groups, -1))
         given = (observation, legal, self._grouped(memory), chooser)
         with self.precise(), DeferredChecks(collect=False):
             decisions, values, after = functional_call(self._policy, weights, given)
@@ -443,7 +448,7 @@ class Rollout:
     def _evaluated(self, state: TensorState, seat: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
         """Log-probabilities of all options of the only head, and values, for these seats."""
         observation, legal = map(self._grouped, self.observe(state, seat))
-        nothing = torch.zeros(self._layout.groups, self._layout.rows, dtype=torch.int64, device=seat.device)
+        nothing = torch.zeros_like(seat, dtype=torch.int64).view(self._groups, -1)
         recorded = Recorded({self._game.head: nothing}, torch.zeros_like(nothing, dtype=torch.bool))
         with self.precise(), DeferredChecks(collect=False):
             decisions, values, _ = functional_call(self._policy, weights, (observation, legal, {}, recorded))
@@ -452,8 +457,12 @@ class Rollout:
 
     def _grouped(self, tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rows by group: [groups, rows of a group, ...]."""
-        groups, rows = self._layout.groups, self._layout.rows
+        groups, rows = self._groups, self._layout.num_rows // self._groups
         return {name: tensor.view(groups, rows, *tensor.shape[1:]) for name, tensor in tree.items()}
+
+    @property
+    def _groups(self) -> int:
+        return 1 if self.alike else self._layout.groups
 
     def precise(self) -> torch.autocast:
         """The precision of matrix products."""

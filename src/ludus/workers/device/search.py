@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ludus.data.search import GumbelSearch
-from ludus.games.device.tensor_game import TensorGame, TensorState, select
+from ludus.games.device.tensor_game import TensorGame, TensorState, TensorStep, select
 from ludus.games.network_search import ILLEGAL, NOBODY, halving_schedule
 
 Evaluate = Callable[[TensorState, Tensor, Any], tuple[Tensor, Tensor]]
@@ -70,8 +70,11 @@ class TensorSearch:
         evaluate: Evaluate,
         device: torch.device,
         compiled: Callable[[Callable[..., Any]], Callable[..., Any]],
+        step: Callable[..., TensorStep] | None = None,
     ) -> None:
+        """`step`: called in place of the game's own, which may not be one that can be compiled."""
         self._game, self._settings, self._evaluate = game, settings, evaluate
+        self._step_game = step or game.step
         self._rows = torch.arange(rows, device=device)
         numbers = range(game.num_options + 1)
         schedules = [halving_schedule(min(number, settings.considered), settings.simulations) for number in numbers]
@@ -189,7 +192,7 @@ class TensorSearch:
         mover = trees.mover.view(-1)[at].clamp(min=0)
         actions = {self._game.head: move.unsqueeze(1).expand(-1, 2)}
         draws = torch.zeros(len(move), self._game.step_draws, device=move.device)
-        played = self._game.step(state, self._game.given(actions), draws)
+        played = self._step_game(state, self._game.given(actions), draws)
         own, other = (played.reward.gather(1, seat.unsqueeze(1)).squeeze(1) for seat in (mover, 1 - mover))
         roots = {name: tensor[0] for name, tensor in trees.positions.items()}
         after = select(played.over, roots, played.state)  # what a game returns after its end is not to be read

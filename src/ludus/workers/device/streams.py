@@ -101,7 +101,7 @@ def _windows(
 def _pairs(steps: Tensor, phase: int) -> tuple[Tensor, Tensor]:
     """The steps of a phase and those after them, of which the last is not played yet."""
     first, second = steps[phase::2], steps[phase + 1 :: 2]
-    return first, torch.cat((second, torch.zeros_like(second[:1]))) if phase else second
+    return first, torch.cat((second, torch.zeros_like(first[:1]))) if phase else second
 
 
 class Sequences(NamedTuple):
