@@ -60,6 +60,7 @@ from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining
 
 STEPS, MINIBATCHES, LEARNERS = 16, 4, 3
+KINDS = ("self-play", "league")
 FROZEN = 33
 """Frozen players of the league: 11 for each learning player, which has as many matches in self-play."""
 GROWTH = [(3, FROZEN, tables) for tables in (16_896, 67_584, 270_336, 1_081_344)]
@@ -264,21 +265,20 @@ def measure(chosen: Any, device: str) -> tuple[list[list[str]], list[list[str]]]
         default = benchmark_of(game).small if chosen.small else benchmark_of(game).tables
         for tables in chosen.tables or [default]:
             for mode in chosen.modes:
-                speeds: dict[bool, float] = {}
-                for league in (False, True):
+                speeds: dict[str, float] = {}
+                for kind in chosen.kinds:
+                    league = kind == "league"
                     setting = Setting(game, league, tables, mode, device, chosen.precision)
                     how = {"windows": 1, "each": 1} if chosen.small else {}
                     low, high, prepared = speed(setting, chosen.seconds, **how, lock=chosen.lock)
-                    speeds[league] = high
-                    tax = f"{speeds[False] / high:.2f}" if league else ""
-                    kind = "league" if league else "self-play"
+                    speeds[kind] = high
+                    tax = f"{speeds[KINDS[0]] / high:.2f}" if league and len(speeds) > 1 else ""
                     rows.append([game, kind, f"{tables:,}", mode, _millions(low, high), tax, f"{prepared:.0f} s"])
                     print(*rows[-1], sep=" | ", flush=True)
             if chosen.run:
-                for league in (False, True):
-                    setting = Setting(game, league, tables, chosen.modes[0], device, chosen.precision)
+                for kind in chosen.kinds:
+                    setting = Setting(game, kind == "league", tables, chosen.modes[0], device, chosen.precision)
                     found, matches, frozen = whole_run(setting, chosen.seconds, lock=chosen.lock)
-                    kind = "league" if league else "self-play"
                     runs.append([game, kind, f"{tables:,}", _millions(found), str(matches), str(frozen)])
                     print("run", *runs[-1], sep=" | ", flush=True)
     return rows, runs
@@ -317,6 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         choices=["compiled", "autotuned", "graph", "eager"],
         help="the first is also for runs",
     )
+    options.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     options.add_argument("--growth", action="store_true", help="the league of connect four in several sizes, alone")
     options.add_argument("--lock", type=Path, help="measure only while holding the lock of this file")
     options.add_argument("--seconds", type=float, default=3.0, help="of each measurement")

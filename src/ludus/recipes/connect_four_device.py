@@ -25,7 +25,7 @@ def experiment() -> Experiment:
     return Experiment(
         name="connect_four_device",
         game=ConnectFour(threats=True, all_threats=True),
-        budget=150_000_000,
+        budget=100_000_000,
         openings=Openings(moves=24, share=0.75),
         model=ActorCritic(hidden=(1024, 1024, 1024), activation="relu", separate_critic=False),
         algorithm=GumbelAlphaZero(lambda_=0.8, search=GumbelSearch(simulations=16, max_depth=6)),

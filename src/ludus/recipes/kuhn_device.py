@@ -10,11 +10,11 @@ from ludus.recipes import kuhn
 
 def experiment() -> Experiment:
     base = kuhn.experiment()
-    main = replace(base.league.roles["main"], promotion=BySteps(every=50_000_000))
+    main = replace(base.league.roles["main"], promotion=BySteps(every=25_000_000))
     return replace(
         base,
         name="kuhn_device",
-        budget=200_000_000,
+        budget=100_000_000,
         actor=replace(base.actor, num_tables=16_384, episodes_per_table=1_024),
         learner=replace(
             base.learner,
@@ -24,7 +24,7 @@ def experiment() -> Experiment:
             learning_rate=Linear(start=3e-3, end=1e-5),
         ),
         league=replace(base.league, roles={"main": main}),
-        checkpoint_every=50_000_000,
+        checkpoint_every=25_000_000,
         runtime="device",
         device=DeviceConfig(),
     )

@@ -14,7 +14,7 @@ def experiment() -> Experiment:
     return replace(
         base,
         name="leduc_device",
-        budget=400_000_000,
+        budget=300_000_000,
         actor=replace(base.actor, num_tables=32_768, episodes_per_table=1_024),
         learner=replace(base.learner, batch_size=262_144, buffer_size=262_144, minibatch_size=16_384),
         league=replace(base.league, roles={"main": main}),
