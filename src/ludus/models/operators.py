@@ -287,7 +287,8 @@ class ConvTranspose2d(nn.Module):
                 weight = torch.stack([self.weight[..., down[1], right[1]] for down, right in pairs], -1)
                 taps = [(down[0], right[0]) for down, right in pairs]
                 parts.append(_sum_of_taps(padded, taps, weight.transpose(1, 2), self.bias, shape))
-        quarters = torch.stack(parts, -1).unflatten(-1, (2, 2))  # [M, rows, outputs, height, width, 2, 2]
+        quarters = torch.stack(parts, -1)  # [M, rows, outputs, height, width, 4]
+        quarters = quarters.view(*quarters.shape[:-1], 2, 2)
         return quarters.transpose(-3, -2).flatten(-2).flatten(-3, -2)
 
 
