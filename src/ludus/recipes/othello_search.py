@@ -28,7 +28,7 @@ def experiment() -> Experiment:
         budget=20_000_000,
         openings=Openings(moves=10, share=0.75),
         model=ActorCritic(hidden=(256,), channels=(64,), residual_blocks=4, activation="relu", separate_critic=False),
-        algorithm=GumbelAlphaZero(lambda_=0.8, search=GumbelSearch(simulations=16, c_scale=0.5)),
+        algorithm=GumbelAlphaZero(lambda_=0.8, search=GumbelSearch(simulations=16, c_scale=0.5, max_depth=6)),
         actor=ActorConfig(num_tables=8_192, matches=2, episodes_per_table=4),
         learner=LearnerConfig(
             batch_size=131_072,
