@@ -160,15 +160,18 @@ class Study:
         what = [training.recipe, "--runtime", options.runtime,
                 *settings_of([f"league.roles.*.start={self.start_of(league)}", f"seed={league.seed}"]),
                 *settings_of(training.settings), *settings_of(options.settings)]  # fmt: skip
-        local = []
+        budget, local = round(options.decisions / training.share), []
         if options.runtime != "device":
             what += ["--inference", options.inference]
             local = ["--actors", str(options.actors)]
         ludus("train", *(["--resume"] if _begun(league.run) else what), "--run", str(league.run), "--quiet", *local,
-              *settings_of([f"budget={round(options.decisions / training.share)}"]),
+              *settings_of([f"budget={budget}"]),
               minutes=options.minutes)  # fmt: skip
         players = json.loads(ludus("league", str(league.run), "--json"))["players"]
         found = {one["id"]: one["decisions"] for one in players if one["role"] not in ("frozen", "scripted")}
+        # A run that has ended has a snapshot of its last weights; one that was interrupted has them in its checkpoint.
+        if sum(found.values()) < budget:
+            ludus("league", str(league.run), "freeze", "main")
         main = make_slim(league.run) if options.slim else "main"
         league.keep(players=found, seconds=_seconds(league.run), main=main)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from ludus import check_game
 from ludus.games import Skirmish, TensorBots, TensorState, TensorStep, TicTacToe, WithStrategies, resolve
@@ -132,7 +133,7 @@ def test_scripted_players_in_torch_choose_what_those_of_numpy_choose(shown: bool
 
 @pytest.mark.parametrize("address", ["skirmish", "kuhn", "connect_four", f"{EXAMPLES / 'my_tensor_game.py'}:Nim"])
 def test_what_a_step_of_decisions_computes_is_one_graph(address: str) -> None:
-    """`fullgraph` refuses what would end a graph, such as a number of numpy that is read."""
+    """As an engine compiles it, without `fullgraph`: a number of numpy that is read would end the graph."""
     game = tensor_game_of(resolve(address))
     assert game is not None
     rows, bots = 4, game.tensor_bots()
@@ -144,7 +145,10 @@ def test_what_a_step_of_decisions_computes_is_one_graph(address: str) -> None:
 
     draws = torch.rand(rows, 0 if bots is None else bots.draws)
     expected = decided(state, seats, draws)
-    torch.testing.assert_close(torch.compile(decided, fullgraph=True, backend="eager")(state, seats, draws), expected)
+    counter = CompileCounter()
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(decided, dynamic=False, backend=counter)(state, seats, draws), expected)
+    assert counter.frame_count == 1
 
 
 def test_scripted_players_in_torch_are_those_that_the_game_has() -> None:
