@@ -345,10 +345,12 @@ def test_play_apart_from_learning_trains_the_same_in_memory_that_stays() -> None
 def test_steps_and_losses_compile_in_one_piece(
     address: str, algorithm: str, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a GPU needs them: without a break that would wait for the device."""
+    """As a GPU needs them: without a break that would wait for the device. Skirmish compiles the parts of a step apart,
+    so what surrounds them breaks there."""
 
     def compiled(engine: Engine, function: Any) -> Any:
-        return torch.compile(function, dynamic=False, fullgraph=True, backend="aot_eager")
+        whole = address != "skirmish" or function.__name__ != "_advance_step"
+        return torch.compile(function, dynamic=False, fullgraph=whole, backend="aot_eager")
 
     given: dict[str, Any] = {"algorithm": ALGORITHMS[algorithm], "model": MODELS[model], "unroll": 2}
     given |= {"learners": 2, "tables": 4 if address == "skirmish" else 16, "batch": 64, "minibatch": 32}
