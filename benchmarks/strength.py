@@ -3,6 +3,7 @@
 python benchmarks/strength.py connect_four               three seeds, one after the other
 python benchmarks/strength.py connect_four --seeds 101   one of them
 python benchmarks/strength.py hidden --seeds 100 101 102  all games of hidden information: exact NashConv
+python benchmarks/strength.py connect_four_device kuhn_device leduc_device    on a GPU, ten minutes each
 python benchmarks/strength.py connect_four --set budget=1000000 --folder /tmp/short    other settings: a look, no report
 
 What a seed gave is kept in .strength/ when it is done, and the same command goes on with the others; a training that
@@ -84,6 +85,18 @@ STRENGTHS = {
         measure=by_yardstick,
         peer="AlphaZero.jl, network alone: 92 % against MCTS-1000 (tutorial of jonathan-laurent/AlphaZero.jl; 15 "
         "iterations of 1 to 2 hours on an RTX 2070)",
+    ),
+    "connect_four_device": Strength(
+        recipe="connect_four_device",
+        measure=by_yardstick,
+        runtime="device",
+        peer="AlphaZero.jl, network alone: 92 % against MCTS-1000, as above",
+    ),
+    "kuhn_device": Strength(
+        recipe="kuhn_device", measure=by_nash_conv, percent=False, runtime="device", peer="as kuhn"
+    ),
+    "leduc_device": Strength(
+        recipe="leduc_device", measure=by_nash_conv, percent=False, runtime="device", peer="as leduc"
     ),
     "kuhn": Strength(
         recipe="kuhn",
@@ -170,7 +183,7 @@ def row(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("names", nargs="*", default=list(STRENGTHS), help=", ".join((*STRENGTHS, "hidden")))
+    arguments.add_argument("names", nargs="*", default=[one for one in STRENGTHS if "device" not in one], help=", ".join((*STRENGTHS, "hidden")))
     arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     arguments.add_argument("--set", dest="settings", action="append", default=[], metavar="PATH=VALUE")
     arguments.add_argument("--games", type=int, default=GAMES, help="against each opponent")

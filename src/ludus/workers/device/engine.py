@@ -6,6 +6,7 @@ Where the game is not recordable, only learning is recorded, and play runs step 
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,8 @@ class Engine:
         self._on_gpu = self.device.type == "cuda"
         self._compiles = config.compile and self._on_gpu
         self._autotunes = config.autotune
+        if self._compiles:  # its advice on speed is not for users
+            warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")
         self._records = config.graph and self._on_gpu
         self._records_play = game.recordable
         self._played: Played | None = None
