@@ -67,11 +67,11 @@ def test_a_network_over_maps_gets_fewer_tables_and_a_run_of_minutes() -> None:
         layout = layout_of(experiment, players)
         assert experiment.runtime == "device"
         assert 1_024 <= layout.num_tables <= 4_096
-        assert layout.num_blocks == 8 * players
+        assert layout.num_blocks == 32 * players
         assert layout.steps >= 32
         assert 5 < experiment.budget / 150_000 / 60 < 15
         assert experiment.actor.episodes_per_table <= 4
-        assert placed(recipe, SMALL).experiment.actor.num_tables >= 480
+        assert placed(recipe, SMALL).experiment.actor.num_tables >= 384
 
 
 def test_numbers_of_decisions_keep_their_share_of_the_budget() -> None:
@@ -202,3 +202,16 @@ def test_a_plan_is_made_for_the_machine(monkeypatch: pytest.MonkeyPatch) -> None
         assert plan.told == ()
     with pytest.raises(ConfigError, match="runtime"):
         Plan.make("connect_four", settings={"runtime": "gpu"})
+
+
+@pytest.mark.parametrize("given", [{}, {"actor__num_tables": 2_112, "learner__batch_size": 32_768}])
+def test_a_small_budget_still_has_many_matches(given: dict[str, Any]) -> None:
+    """Matches at many tables would be a handful, so that a player never meets some of its opponents."""
+    small = placed("skirmish", H200, "device", budget=3_000_000, **given).experiment.actor
+    usual = placed("skirmish", H200, "device").experiment.actor
+    assert small.matches >= 2 * usual.matches
+    assert small.episodes_per_table == 4
+    assert small.num_tables % small.matches == 0
+    board = placed("connect_four", H200, "device", budget=100_000_000).experiment.actor
+    assert board.episodes_per_table < 20
+    assert board.num_tables // board.matches < 131_072 // 16

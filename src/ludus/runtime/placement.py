@@ -50,13 +50,16 @@ _SIZE_WITH_MAPS = _Size(
     bytes_of_table=2**26,
     fewest_tables=512,
     most_tables=8_192,
-    matches=8,
+    matches=32,
     steps_of_iteration=32,
     steps_of_match=256,
     updates=500,
 )
 """A network over maps computes a thousand times as much for a decision, and one row of AlphaStar's mini network keeps
 0.36 MB for its gradient: fewer and longer iterations, so that a run of minutes has some hundreds of updates."""
+_FEWEST_MATCHES, _MOST_AT_A_TIME = 200, 64
+"""Matches of each player in a run, and at a time. Matches at many tables are few, so that a player meets few opponents:
+with 16 matches in 2 M decisions of skirmish, there were scripted players that it never met, and it lost to them."""
 _LARGEST_RATE = 3e-4
 """Of PPO with batches of a million decisions. With 1e-3 the network of connect four died within seconds."""
 _SHARE_OF_OPENINGS = 0.75
@@ -131,24 +134,36 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
     size = _SIZE_WITH_MAPS if has_maps else _SIZE
     matches = experiment.actor.matches if is_given("actor.matches", given) else size.matches * players
     wanted = min(max(gpu.memory_bytes // size.bytes_of_table, size.fewest_tables), size.most_tables)
-    num_tables = max(2, wanted // matches // 2 * 2) * matches
-    if is_given("actor.num_tables", given):
-        num_tables = experiment.actor.num_tables
-        matches = next(number for number in range(matches, 0, -1) if num_tables % number == 0)
     teams, facts = experiment.game.spec.num_teams, facts_of(experiment.game)
-    steps = facts.decisions * (1 if facts.simultaneous else experiment.game.spec.num_seats)
-    episodes = max(
-        experiment.actor.episodes_per_table, -(-round(size.steps_of_match / max(steps, 1.0)) // teams) * teams
-    )
-    deciding = teams if facts.simultaneous else 1
-    batch = size.steps_of_iteration * deciding * num_tables // players
-    if is_given("learner.batch_size", given):
-        batch = experiment.learner.batch_size
+    seats, deciding = experiment.game.spec.num_seats, teams if facts.simultaneous else 1
+    steps = facts.decisions * (1 if facts.simultaneous else seats)
+    least = max(experiment.actor.episodes_per_table, teams)
+    episodes = max(least, -(-round(size.steps_of_match / max(steps, 1.0)) // teams) * teams)
+    while True:
+        num_tables = max(2, wanted // matches // 2 * 2) * matches
+        if is_given("actor.num_tables", given):
+            num_tables = experiment.actor.num_tables
+            matches = next(number for number in range(matches, 0, -1) if num_tables % number == 0)
+        batch = size.steps_of_iteration * deciding * num_tables // players
+        if is_given("learner.batch_size", given):
+            batch = experiment.learner.batch_size
+        total = experiment.budget if is_given("budget", given) else size.updates * batch * players
+        of_match = num_tables // matches * max(facts.decisions, 1.0) * seats
+        too_few = total < _FEWEST_MATCHES * players * of_match * episodes
+        if too_few and episodes > least:
+            episodes = max(least, int(total / (_FEWEST_MATCHES * players * of_match)) // teams * teams)
+        elif too_few and not is_given("actor.matches", given) and 2 * matches <= _MOST_AT_A_TIME * players:
+            matches *= 2
+            if is_given("actor.num_tables", given) and num_tables % matches:
+                matches //= 2
+                break
+        else:
+            break
     found: dict[str, Any] = {
         "actor.num_tables": num_tables,
         "actor.matches": matches,
         "actor.episodes_per_table": episodes,
-        "budget": size.updates * batch * players,
+        "budget": total,
     }
     roles = experiment.league.roles
     own = {f"league.roles.{name}.learner": role.learner for name, role in roles.items()}
@@ -160,7 +175,6 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
                 f"{path}.buffer_size": max(batch, learner.buffer_size),
                 f"{path}.learning_rate": _gentle(learner.learning_rate),
             }
-    total = experiment.budget if is_given("budget", given) else found["budget"]
     scale = max(1.0, total / budget)
     if facts.hidden is False and not facts.simultaneous:
         found |= {"openings.moves": round(steps), "openings.share": _SHARE_OF_OPENINGS}
