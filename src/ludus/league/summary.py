@@ -14,7 +14,7 @@ from ludus.league.matchmaking import FixedLaw, branches_of
 from ludus.league.measures import LeagueMeasures, measure
 from ludus.league.payoff import Floats, Payoff
 from ludus.league.payoff_estimate import estimate_scores
-from ludus.league.players import BY_HAND, RETIRED, Player
+from ludus.league.players import BEST_VALIDATION, BY_HAND, RETIRED, Player
 from ludus.league.ratings import Rating, fit_elo
 from ludus.league.role_scores import RoleScore
 
@@ -128,14 +128,16 @@ def tags_of(league: League, player: str) -> dict[str, str]:
 
 
 def best_snapshot(league: League, player: str) -> str | None:
-    """The snapshot with the best mean score (games with one team) or evaluation Elo, if any; ties go to the newest."""
+    """The snapshot with the best mean score (games with one team) or evaluation Elo, if any; ties go to the newest. A
+    clone that was never evaluated has the snapshot with the best validation."""
     history = league.candidates.history_of(player)
     if league.num_teams == 1:
         measured = {snapshot: score.mean for snapshot, score in league.scores.items()}
     else:
         measured = _evaluation_elo(league, history)
     newest_first = [snapshot for snapshot in reversed(history) if snapshot in measured]
-    return max(newest_first, key=measured.__getitem__, default=None)
+    validated = (snapshot for snapshot in reversed(history) if league.players[snapshot].reason == BEST_VALIDATION)
+    return max(newest_first, key=measured.__getitem__, default=next(validated, None))
 
 
 def due_retirements(league: League, player: str) -> list[PlayerRemoved]:

@@ -9,6 +9,7 @@ import glob
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, get_args
 from urllib.parse import unquote
 
@@ -189,12 +190,18 @@ class ModelPool:
         except UNREADABLE as error:
             raise DamagedModel(f"tag {path} does not read: {error}") from error
 
-    def tags(self) -> dict[ModelId, list[str]]:
-        """The tags of every model that has any; `latest` comes last."""
-        found: dict[ModelId, list[str]] = {}
+    def tags(self, known: Mapping[str, ModelId | None] = MappingProxyType({})) -> dict[ModelId, list[str]]:
+        """The tags of every model that has any; `latest` comes last. `known`: tags, as `player@name`, that are known
+        from elsewhere (None: there is no such), so that their files do not count."""
+        read = {}
         for path in sorted(self.folder.glob("*/tags/[!.]*")):
-            name = unquote(path.name)
-            found.setdefault(self.resolve(f"{unquote(path.parent.parent.name)}@{name}"), []).append(name)
+            text = f"{unquote(path.parent.parent.name)}@{unquote(path.name)}"
+            if text not in known:
+                read[text] = self.resolve(text)
+        found: dict[ModelId, list[str]] = {}
+        for text, model in sorted({**read, **known}.items()):
+            if model is not None:
+                found.setdefault(model, []).append(text.rpartition("@")[2])
         for model in {entry.model.player: entry.model for entry in self.entries()}.values():
             found.setdefault(model, []).append(LATEST)
         return found
