@@ -162,6 +162,17 @@ def due_retirements(league: League, player: str) -> list[PlayerRemoved]:
     return [PlayerRemoved(snapshot, RETIRED) for snapshot in surplus]
 
 
+def named_models(league: League) -> set[str]:
+    """The models that something in the league still needs: its players, what learning players began or go on from, and
+    the sides of open matches."""
+    found = {league.players[player].model for player in (*league.candidates, *league.absent)}
+    found |= {standing.ancestor for standing in league.standings.values()}
+    found |= {step.model for line in league.lineage.values() for step in line}
+    sides = [side for held in league.matches.open_matches.values() for side in held.match.sides]
+    found |= {league.players[player].model for side in sides for player in side.players}
+    return {model for model in found if model is not None}
+
+
 def _evaluation_elo(league: League, history: tuple[str, ...]) -> dict[str, float]:
     """Elo of the snapshots connected by evaluation games to the newest measured one."""
     candidates = league.candidates
