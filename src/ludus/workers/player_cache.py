@@ -265,7 +265,8 @@ def resolve_player(league: League, pool: ModelPool, text: str) -> tuple[ModelId,
     learning, at, tag = text.rpartition("@")
     if at and tag == BEST and learning in league.standings:
         if (best := best_snapshot(league, learning)) is None:
-            raise UnknownModel(f"{text}: the ledger has no evaluation of a snapshot of {learning!r} yet")
+            why = f"the ledger has no evaluation of a snapshot of {learning!r} yet"
+            raise UnknownModel(f"{text}: {why}; did you mean {learning}@latest?")
         text = best
     player = league.players.get(text)
     if player is not None and player.scripted:
