@@ -186,12 +186,12 @@ def is_constant(unrolled: Unrolled, valid: Tensor) -> Tensor:
         most = legal.sum(1).argmax().unsqueeze(0)  # the row with the most options shares some with most others
         first = rows.index_select(0, most)
         common = legal & legal.index_select(0, most)
-        odds = torch.where(common, rows - first, torch.inf)
-        spread = torch.where(common, rows - first, -torch.inf).amax(1) - odds.amin(1)
+        highest = torch.where(common, rows - first, -torch.inf).amax(1)
+        lowest = torch.where(common, rows - first, torch.inf).amin(1)
         size = torch.where(common, rows.abs() + first.abs(), 0.0).amax(1)
         told = common.sum(1) > 1
         compared = compared + told.sum()
-        same = same & (~told | (spread <= _ROUNDING * size)).all()
+        same = same & (~told | (highest - lowest <= _ROUNDING * size)).all()
     return (same & (compared > _FEWEST_COMPARED)).float()
 
 

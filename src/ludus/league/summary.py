@@ -169,7 +169,7 @@ def named_models(league: League) -> set[str]:
     found |= {standing.ancestor for standing in league.standings.values()}
     found |= {step.model for line in league.lineage.values() for step in line}
     sides = [side for held in league.matches.open_matches.values() for side in held.match.sides]
-    found |= {league.players[player].model for side in sides for player in side.players}
+    found |= {league.players[player].model for side in sides for player in side.players if player in league.players}
     return {model for model in found if model is not None}
 
 
