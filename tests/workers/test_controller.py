@@ -276,8 +276,11 @@ def test_weights_of_snapshots_that_left_are_deleted_if_nothing_names_them(tmp_pa
     half.write_bytes(b"as a kill leaves it: the description is gone, the weights are there")
     held, tagged = sorted(there)[:2] if len(there) > 1 else (None, next(iter(there)))
     folder.models.tag("mine", ModelId.parse(players[tagged].model or ""))
+    before = read_ledger(folder, lambda event: None)
     with closing(serial_training(replace(described, budget=2_500), folder)) as training:
         training.run()
+    [models] = [part for part in inspect_run(folder, before) if part.what == "models"]
+    assert models.whole, "those that were deleted since it was read are not damaged"
     assert not half.exists()
     files = {file.stem for file in path.glob("models/main/*.safetensors")}
     assert number_of(players[tagged]) in files

@@ -25,7 +25,7 @@ from ludus.store.ledger import (
     free_name,
     require_regular,
 )
-from ludus.store.model_pool import ModelPool, ModelPoolError, require_pinned
+from ludus.store.model_pool import ModelPool, ModelPoolError, UnknownModel, Variant, require_pinned
 from ludus.store.run_folder import RunFolder, read_metrics
 
 NO_NOTE = "the ledger's note of its latest checkpoint was removed"
@@ -315,6 +315,13 @@ def _inspect_fit(folder: RunFolder, reading: LedgerReading) -> Iterator[Part]:
     yield Part(what="ledger and checkpoint", whole=reason is None, here=reason or "they fit together")
 
 
+def _left_since(folder: RunFolder, reading: LedgerReading) -> set[str]:
+    """Players that have left the league since the ledger was read."""
+    with suppress(LedgerError), folder.ledger(read_only=True) as ledger:
+        return {event.player for _, event in ledger.absences(reading.rows) if isinstance(event, PlayerRemoved)}
+    return set()
+
+
 def _inspect_models(folder: RunFolder, reading: LedgerReading) -> Part:
     """Every model of the pool, and those that frozen players of the league are pinned to."""
     pool, bad, good = folder.models, [], 0
@@ -323,13 +330,19 @@ def _inspect_models(folder: RunFolder, reading: LedgerReading) -> Part:
     except ModelPoolError as error:
         return Part(what="models", whole=False, here=str(error))
     pinned = {(ModelId.parse(one.model), one.weights): one for one in reading.frozen.values() if one.model is not None}
+    deleted: dict[tuple[ModelId, Variant], str] = {}
     for model, variant in sorted(wanted | pinned.keys()):
         try:
             pool.fetch(model, variant)
             if (model, variant) in pinned:
                 require_pinned(pool, model, pinned[model, variant])
             good += 1
+        except UnknownModel as error:
+            deleted[model, variant] = str(error)
         except (ModelPoolError, OSError) as error:
             bad.append(str(error))
+    if deleted:  # a run that trains may have deleted them since their players left the league
+        left = _left_since(folder, reading)
+        bad += [why for one, why in deleted.items() if one in pinned and pinned[one].player not in left]
     more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
     return Part(what="models", whole=not bad, here="; ".join([f"{good:,} match their digests", *bad[:4]]) + more)

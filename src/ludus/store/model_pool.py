@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, get_args
@@ -207,8 +207,10 @@ class ModelPool:
         return found
 
     def size(self, model: ModelId, variant: Variant = "live") -> int:
-        """Bytes of the weights on disk."""
-        return self._weights(model, variant).stat().st_size
+        """Bytes of the weights on disk; 0 if they were deleted."""
+        with suppress(FileNotFoundError):
+            return self._weights(model, variant).stat().st_size
+        return 0
 
     def pin(self, model: ModelId) -> None:
         """Protect `model` from garbage collection until it is unpinned, across restarts."""
