@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
+from ludus.algorithms import losses
 from ludus.algorithms.losses import (
     approximate_kl,
     detached,
@@ -12,6 +14,8 @@ from ludus.algorithms.losses import (
     standardise,
     value_loss,
 )
+from ludus.models.operators import LOWEST
+from ludus.models.policy import Unrolled
 
 
 def test_masked_mean_ignores_what_is_masked_even_if_nan() -> None:
@@ -90,3 +94,37 @@ def test_explained_variance() -> None:
 
 def test_detached_statistics_have_no_graph() -> None:
     assert not detached(loss=torch.ones((), requires_grad=True) * 2)["loss"].requires_grad
+
+
+def unrolled_of(logits: Tensor, legal: Tensor) -> Unrolled:
+    rows = len(logits)
+    return Unrolled(
+        log_prob=torch.zeros(rows, 1),
+        entropy=torch.zeros(rows, 1),
+        value=torch.zeros(rows),
+        log_probs={"action": torch.log_softmax(torch.where(legal, logits, LOWEST), -1)},
+        in_use=torch.ones(rows, 1).bool(),
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+def test_a_constant_policy_is_told_from_one_that_is_fresh_or_sure_of_itself(scale: float) -> None:
+    """Whatever is illegal where."""
+    generator = torch.Generator().manual_seed(0)
+    legal = torch.rand(64, 7, generator=generator) < 0.6
+    valid = torch.rand(64, generator=generator) < 0.9
+    live, dead = scale * torch.randn(64, 7, generator=generator), scale * torch.randn(7, generator=generator)
+    dead = torch.where(valid.unsqueeze(1), dead, live)
+    assert losses.is_constant(unrolled_of(live, legal), valid) == 0.0
+    assert losses.is_constant(unrolled_of(dead, legal), valid) == 1.0
+    one = dead.clone()
+    seen = int(torch.nonzero(valid & legal[:, 0] & (legal.sum(1) > 1))[5])
+    one[seen, 0] += 0.01
+    assert losses.is_constant(unrolled_of(one, legal), valid) == 0.0
+
+
+def test_few_decisions_say_nothing_of_a_policy() -> None:
+    legal = torch.ones(64, 7).bool()
+    valid = torch.arange(64) < 8
+    assert losses.is_constant(unrolled_of(torch.zeros(64, 7), legal), valid) == 0.0
+    assert losses.is_constant(unrolled_of(torch.zeros(64, 7), torch.arange(7) < legal[:, :1].long()), ~valid) == 0.0

@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 from command_line import Ludus
 
+from ludus.data.records import ModelId, RunStarted
+from ludus.evaluation.play.house import Opponents
 from ludus.observe.league_fold import read_league
+from ludus.runtime.assemble import load_state, new_league
+from ludus.runtime.imported_models import ModelRequest, fetch_source
 from ludus.store.ledger import Ledger
+from ludus.store.model_pool import UnknownModel
 from ludus.store.run_folder import RunFolder
 from ludus.workers.player_cache import resolve_player
 
@@ -109,6 +114,51 @@ def test_a_tag_that_was_edited_is_named_and_not_played(run: Path, ludus: Ludus) 
     with folder.ledger(read_only=True) as ledger:
         ledger.fold(league.apply)
     assert resolve_player(league, folder.models, "main@best")[0] == right
+
+
+@pytest.mark.parametrize("tag", ['"main:0:0"', '"main:0', None])
+def test_every_command_means_the_same_by_best(tag: str | None, run: Path, ludus: Ludus, tmp_path: Path) -> None:
+    """Also where the file of the tag names another model, is torn or is gone."""
+    folder = RunFolder.open(run)
+    right = json.loads(ludus("league", str(run), "--json").out)["tags"]["main"]["best"]["model"]
+    wrong = next(str(one.model) for one in folder.models.entries() if str(one.model) != right)
+    [file] = run.glob("models/main/tags/best")
+    if tag is None:
+        file.unlink()
+    else:
+        file.write_text(tag.replace("main:0:0", wrong))
+    code, out, err = ludus("models", "list", str(run), "--json")
+    assert code == 0, err
+    assert [row["model"] for row in map(json.loads, out.splitlines()) if "best" in row["tags"]] == [right]
+    code, out, err = ludus("eval", str(run), "main@best", "random", "-n", "8", "--json")
+    assert code == 0, err
+    assert json.loads(out)["models"][0] == right
+    source = fetch_source(ModelRequest(address=f"{run}#main@best"))
+    assert source.facts["source"] == f"{run}#main@best ({right}, average)"
+    experiment, league = load_state(folder)
+    house = Opponents(experiment, folder, league, weights="average", greedy=False)
+    assert house.usual() == "main@best"
+    assert str(house.seat("main@best")[1].model) == right
+
+
+def test_a_forged_tag_counts_for_nothing_before_the_first_evaluation(run: Path, ludus: Ludus) -> None:
+    folder = RunFolder.open(run)
+    experiment, league = load_state(folder)
+    snapshot = next(player for player in league.players.values() if player.frozen and player.model is not None)
+    (run / "ledger.db").unlink()
+    with Ledger(run / "ledger.db") as ledger:
+        ledger.append([RunStarted(0), *new_league(experiment).initial_events()])
+    folder.models.tag("best", ModelId.parse(str(snapshot.model)))
+    code, _, err = ludus("eval", str(run), "main@best", "random", "-n", "8")
+    assert code == 2
+    assert "main@best: the ledger has no evaluation of a snapshot of 'main' yet" in " ".join(err.split())
+    with pytest.raises(UnknownModel, match="no evaluation of a snapshot"):
+        fetch_source(ModelRequest(address=f"{run}#main@best"))
+    assert not any(
+        "best" in json.loads(row)["tags"] for row in ludus("models", "list", str(run), "--json").out.splitlines()
+    )
+    parts = json.loads(ludus("doctor", str(run), "--json").out)["parts"]
+    assert "tag main@best" in [part["what"] for part in parts if not part["whole"]]
 
 
 @pytest.mark.parametrize(

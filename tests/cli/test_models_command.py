@@ -108,15 +108,15 @@ def models(run: RunFolder | str) -> list[str]:
 
 def test_list_shows_what_is_in_the_pool(ludus: Ludus) -> None:
     folder = new_run("mine")
-    folder.models.tag("best", ModelId("main", 0, 0))
+    folder.models.tag("first", ModelId("main", 0, 0))
     code, out, _ = ludus("models", "list", "mine")
     assert code == 0
-    for part in ("main:0:0", "main.1", "live", "best latest", "KiB", "7"):
+    for part in ("main:0:0", "main.1", "live", "first latest", "KiB", "7"):
         assert part in out
     _, out, _ = ludus("models", "list", "mine", "--json")
     row = json.loads(out)
     assert row["weights"] == {"live": folder.models.entry(ModelId("main", 0, 0)).digest}
-    assert (row["players"], row["tags"], row["decisions"]) == (["main.1"], ["best", "latest"], 7)
+    assert (row["players"], row["tags"], row["decisions"]) == (["main.1"], ["first", "latest"], 7)
     assert row["bytes"] > 1000
 
 

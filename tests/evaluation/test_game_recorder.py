@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +37,7 @@ from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated
 from ludus.games.remote.engine import Engine
+from ludus.league import BoundedHistory, BySteps, LeagueRules, Role
 from ludus.league.rules import EvaluationConfig
 from ludus.lookup import find_experiment
 from ludus.observe.recorded_games import GameFolder, GameRecord
@@ -183,6 +186,37 @@ def test_a_resumed_run_keeps_its_games(tmp_path: Path) -> None:
     after = GameFolder(folder.path).listed().games
     assert after[-len(before) :] == before
     assert len(after) == len(before) + recorder.recorded > len(before)
+
+
+def test_pairs_whose_weights_were_deleted_meanwhile_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait for a share of the time, and may wait longer than their players stay in the league."""
+    record, trained = GameRecorder._record, threading.Event()
+    failed: list[Exception] = []
+
+    def late(self: GameRecorder, due: Any) -> None:
+        trained.wait(60.0)
+        try:
+            record(self, due)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    monkeypatch.setattr(GameRecorder, "_record", late)
+    role = Role(promotion=BySteps(every=64), history=BoundedHistory(size=4, strongest=0, delete_models=True))
+    league = LeagueRules(roles={"main": role}, bots=("random",))
+    experiment = replace(kuhn(), league=league, budget=1_500, checkpoint_every=100)
+    folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=experiment.seed, command=())
+    with patient(), closing(serial_training(experiment, folder)) as training, GameRecorder(training) as recorder:
+        training.run()
+        players = training.league.players
+        trained.set()
+    gone = [name for name in players if name not in {*training.league.candidates}]
+    assert len(gone) > 10
+    assert recorder.recorded > 3
+    assert len(failed) <= 1, "the pair that it had begun with"
+    assert GameFolder(folder.path).listed().note == ""
 
 
 def test_none_if_none_are_wanted(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ludus.evaluation.play.house import NARROW_ELO, Kept, Opponents, PersonsGame
 from ludus.evaluation.play.replays import replay_reader
 from ludus.evaluation.play.server import FILES, PlayPage
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.league.summary import elo_of, summarise
+from ludus.league.summary import best_snapshot, elo_of, summarise
 from ludus.observe.league_fold import read_league
 from ludus.observe.web.page_server import PageAccess, PageServer
 from ludus.recipes import connect_four
@@ -111,8 +111,9 @@ def test_opponents_are_offered_with_their_ratings(tmp_path: Path) -> None:
     league, _ = read_league(folder)
     ratings = Opponents(connect_four.experiment(), folder, league, weights="average", greedy=False).ratings()
     known = elo_of(summarise(league))
-    assert ratings == {name: round(elo) for name, (elo, error) in known.items() if 1.96 * error <= NARROW_ELO}
-    assert ratings
+    narrow = {name: round(elo) for name, (elo, error) in known.items() if 1.96 * error <= NARROW_ELO}
+    assert narrow
+    assert ratings == {**narrow, "main@best": narrow[str(best_snapshot(league, "main"))]}
 
 
 def test_the_next_opponent_is_a_step_stronger_or_weaker(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from played_runs import folded, opponents_of, small, trained
 
 from ludus.cli.control import ask
 from ludus.cli.play import _Records
-from ludus.data.records import Match, MatchFinished, MatchIssued, MatchVoid, ModelId, Pair, RecordGame, Result, Side
+from ludus.data.records import Match, MatchFinished, MatchIssued, MatchVoid, Pair, RecordGame, Result, Side
 from ludus.data.replay import decode_replay
 from ludus.evaluation.play.house import PersonsGame, PlayHost, require_playable
 from ludus.evaluation.play.replays import replay_reader
@@ -160,12 +160,30 @@ def test_a_game_that_is_left_is_void_and_one_that_never_began_leaves_no_trace(ru
         game.move(0)
 
 
+def evaluated(run: RunFolder, player: str) -> None:
+    """Add an evaluation of a player that it won."""
+    match = folded(run).evaluation_match(10**6, ((player,), ("random",)), tables=1, episodes_per_table=1)
+    result = Result(
+        match_id=match.id,
+        episodes=1,
+        steps=5,
+        decisions=(3, 2),
+        pairs=(Pair(0, 1, 1, 0, 0),),
+        score_sum=(1.0, -1.0),
+        score_square_sum=(1.0, 1.0),
+        first_models=("", ""),
+        last_models=("", ""),
+    )
+    with run.ledger() as ledger:
+        ledger.append([MatchIssued(match), MatchFinished(result)])
+
+
 def test_a_tag_is_recorded_as_the_player_whose_model_it_is(run: RunFolder) -> None:
     opponents = opponents_of(run)
     frozen = folded(run).players["main.2"]
     assert opponents.names()[:3] == ["main", "main.2", "main.1"]
     assert frozen.model is not None
-    run.models.tag("best", ModelId.parse(frozen.model))
+    evaluated(run, "main.2")
     assert opponents.names()[:2] == ["main@best", "main"]
     assert opponents.weights_of("main") == "average"
     assert opponents.weights_of("random") is None

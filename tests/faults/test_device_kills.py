@@ -32,8 +32,9 @@ def league() -> Experiment:
     """Snapshots by time and by steps, a bounded history, resets, evaluation: all that writes to the ledger."""
     described = tiny(budget=10**9, runtime="device")
     [main] = described.league.roles.values()
+    history = BoundedHistory(size=5, strongest=1, delete_models=True)
     roles = {
-        "main": replace(main, promotion=ByTime(seconds=0.2), history=BoundedHistory(size=5, strongest=1)),
+        "main": replace(main, promotion=ByTime(seconds=0.2), history=history),
         "foe": Role(matchmaking=Live(role="main"), promotion=BySteps(every=5_000), reset_probability=1.0),
     }
     learner = replace(described.learner, device="cpu")

@@ -46,6 +46,17 @@ def empty_checkpoints(run: Path) -> None:
         path.write_bytes(b"")
 
 
+def remove_checkpoints_and_their_note(run: Path) -> None:
+    remove_checkpoints(run)
+    remove_note(run)
+
+
+def remove_note(run: Path) -> None:
+    with closing(sqlite3.connect(run / "ledger.db")) as ledger:
+        assert ledger.execute("DELETE FROM latest_checkpoint").rowcount == 1
+        ledger.commit()
+
+
 def remove_ledger(run: Path) -> None:
     (run / "ledger.db").unlink()
 
@@ -79,6 +90,10 @@ def go_back_without_the_models(run: Path) -> None:
 LOSSES = [
     (go_back_without_the_models, "its ledger and checkpoint are older than its models: they know main up to step"),
     (remove_checkpoints, "its checkpoint is gone: the ledger names"),
+    (
+        remove_checkpoints_and_their_note,
+        "its checkpoint is gone: the ledger's note of its latest checkpoint was removed, and",
+    ),
     pytest.param(empty_checkpoints, "no checkpoint in", marks=pytest.mark.slow),
     (remove_ledger, "its ledger is gone"),
     (shorten_ledger, "its ledger is older than its checkpoint: it ends at row"),
@@ -171,6 +186,15 @@ def test_an_older_checkpoint_is_used_and_told(run: Path, ludus: Ludus) -> None:
     assert "is used, at" in err
     [fault] = [row for row in faults_of(run) if row["class"] == "damaged_checkpoint"]
     assert "is used, at" in fault["reason"]
+
+
+def test_a_removed_note_of_the_checkpoint_is_told(run: Path, ludus: Ludus) -> None:
+    remove_note(run)
+    code, _, err = ludus("train", "--run", str(run), "--resume", "--quiet", "--set", "budget=9000")
+    assert code == 0
+    assert "the ledger's note of its latest checkpoint was removed" in " ".join(err.split())
+    assert [row["class"] for row in faults_of(run)].count("damaged_checkpoint") == 1
+    assert ludus("doctor", str(run))[0] == 0, "the next checkpoint is noted again"
 
 
 def test_a_missing_newest_checkpoint_is_told_as_well(run: Path, ludus: Ludus) -> None:

@@ -99,6 +99,20 @@ def test_the_policy_loss_of_another_algorithm_says_nothing(tmp_path: Path) -> No
     assert said_of(metrics) == []
 
 
+@pytest.mark.parametrize(
+    ("constant", "named"),
+    [
+        ([0.0] * 5 + [1.0] * 5, True),
+        ([0.0] * 5 + [1.0] * 4, False),
+        ([1.0] * 20, False),  # a game of one position
+        ([0.0] * 5 + [1.0] * 5 + [0.0], False),
+    ],
+)
+def test_a_policy_that_sees_nothing_any_more_is_named(tmp_path: Path, constant: list[float], named: bool) -> None:
+    said = ["the policy of main is dead"] if named else []
+    assert said_of(table(tmp_path, constant_policy=constant)) == said
+
+
 @pytest.mark.parametrize(("distance", "count", "named"), [(0.3, 9, False), (2.0, 9, True), (2.0, 2, False)])
 def test_live_and_averaged_weights_that_disagree_are_named(
     tmp_path: Path, distance: float, count: int, named: bool

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from planted_runs import plant
 
 from ludus.observe import recorded_games
 from ludus.observe.recorded_games import (
@@ -18,6 +20,7 @@ from ludus.observe.recorded_games import (
     encode_game,
     next_name,
 )
+from ludus.observe.report import GAME_BYTES, read_documents
 from ludus.store.files import StoreError
 
 RECORD = GameRecord(
@@ -124,6 +127,23 @@ def test_a_link_or_a_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.M
         folder.read("000001")
     with pytest.raises(StoreError, match="at most 100 are kept"):
         encode_game(RECORD)
+
+
+@pytest.mark.parametrize("claimed", [-(10**9), 0, 100])
+def test_the_games_in_a_report_are_bounded_whatever_their_list_says(tmp_path: Path, claimed: int) -> None:
+    run = plant(tmp_path / "run", snapshots=2, matches=8)
+    folder = GameFolder(run.path)
+    folder.open()
+    long = msgspec.structs.replace(RECORD, outcome="x" * 400_000)
+    names = [f"{number:06d}" for number in range(1, 9)]
+    for name in names:
+        (folder.path / f"{name}.json").write_bytes(encode_game(long))
+    folder.write(GameList(games=[line(name, claimed) for name in [*names, *names * 50]]))
+    documents = read_documents(run, lambda name: None, lambda text: None)
+    games = [name for name in documents if name.startswith("game/")]
+    assert games == ["game/000001", "game/000002"]
+    assert [one["name"] for one in documents["games"]["games"]] == ["000001", "000002"]
+    assert len(msgspec.json.encode({name: documents[name] for name in ("games", *games)})) < 2 * GAME_BYTES
 
 
 def test_files_of_others_stay(tmp_path: Path) -> None:

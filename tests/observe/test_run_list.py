@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
+import weakref
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +15,9 @@ import pytest
 from planted_runs import plant, status_of
 from planted_studies import plant_study
 
+from ludus.observe import run_list
 from ludus.observe.comparison import MOST_LINES, ComparisonRequest
-from ludus.observe.documents import RunLine, RunListing
+from ludus.observe.documents import MetricsTable, RunLine, RunListing
 from ludus.observe.run_list import DAMAGED, RUNS, RunList, has_runs
 from ludus.observe.study_results import StudyResults, mean_curve
 from ludus.observe.view import RunView, ViewError
@@ -146,6 +149,23 @@ def test_a_study_is_a_band_for_each_setting(tmp_path: Path) -> None:
     assert over_time.x_unit == "seconds of training"
     assert over_time.lines[0].x[-1] == pytest.approx(2.0 * 29)  # 30 rows, two seconds apart
     assert over_time.lines[0].y == pytest.approx(found.lines[0].y, rel=0.05)
+
+
+def test_metrics_of_compared_runs_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        plant(tmp_path / name, snapshots=2, matches=8)
+    asked = ComparisonRequest(run=["a", "b", "c"], of="metric", name="main/entropy")
+    whole = looked_at(tmp_path).comparison(asked)
+    tables: list[MetricsTable] = []
+    monkeypatch.setattr(run_list, "MOST_METRICS", 0)
+    monkeypatch.setattr(run_list, "MetricsTable", lambda path: tables.append(MetricsTable(path)) or tables[-1])
+    runs = looked_at(tmp_path)
+    assert runs.comparison(asked) == whole
+    assert runs.comparison(asked) == whole
+    alive = [weakref.ref(table) for table in tables]
+    tables.clear()
+    gc.collect()
+    assert sum(table() is not None for table in alive) == 1
 
 
 def test_any_runs_are_compared(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def test_a_damaged_note_of_the_checkpoint_is_named_and_repaired(run: RunFolder) 
     assert (reading.rows, reading.damage) == (1, None)
     assert all(part.whole for part in inspect_run(run, reading))
     with run.ledger() as ledger:
-        assert ledger.latest_checkpoint() is None
+        noted, newest = ledger.latest_checkpoint(), run.checkpoints("run").newest
+        assert (noted and noted.name, noted and noted.decisions) == (newest, 100)
         assert latest_state(ledger, run.checkpoints("run"))[1] is None
 
 

@@ -209,7 +209,7 @@ def test_only_garbage_is_collected(pool: ModelPool) -> None:
         main(1), main(3), main(4), main(6), main(7), ModelId("rival", 0, 0)
     }  # fmt: skip
     assert not list(pool.folder.glob("*/0-2*.safetensors"))
-    with pytest.raises(UnknownModel, match=r"main:0:2 .* was collected as garbage"):
+    with pytest.raises(UnknownModel, match=r"weights of main:0:2 .* were deleted"):
         pool.fetch(main(2))
     assert pool.lineage(main(7)) == tuple(main(step) for step in range(7, -1, -1))
     pool.unpin(main(3))
@@ -218,6 +218,25 @@ def test_only_garbage_is_collected(pool: ModelPool) -> None:
     assert pool.collect_garbage(keep_last=0) == [main(4), main(6), main(7), ModelId("rival", 0, 0)]
     with pytest.raises(ValueError, match="keep_last is -1"):
         pool.collect_garbage(keep_last=-1)
+
+
+def test_models_are_discarded_unless_something_holds_them(pool: ModelPool) -> None:
+    for step in range(5):
+        publish(pool, main(step), float(step), parent=main(step - 1) if step else None)
+    pool.publish(main(0), weights(9.0), parent=None, variant="average", facts={})
+    pool.tag("best", main(1))
+    pool.pin(main(2))
+    [half] = pool.folder.glob("*/0-3.json")
+    half.rename(half.with_suffix(".gone"))  # as a removal that was killed leaves it
+    everything = [main(step) for step in (0, 1, 2, 3, 7)]
+    assert pool.discard(everything) == [main(1), main(2)]
+    left = {path.name for path in pool.folder.glob("*/*.safetensors")}
+    assert left == {"0-1.safetensors", "0-2.safetensors", "0-4.safetensors"}
+    assert pool.lineage(main(4)) == tuple(main(step) for step in range(4, -1, -1))
+    pool.unpin(main(2))
+    pool.tag("best", main(4))
+    assert pool.discard(everything) == []
+    assert [str(entry.model) for entry in pool.entries()] == ["main:0:4"]
 
 
 def test_a_collected_id_keeps_its_meaning(pool: ModelPool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ludus.config import encode
+from ludus.config import ConfigError, encode
 from ludus.data.records import (
     AnyEvent,
     LearnerProgress,
@@ -32,12 +32,15 @@ from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.game import GameSource
 from ludus.league.matches import UnknownMatchError
-from ludus.league.promotion import BySteps
+from ludus.league.players import RETIRED, Player
+from ludus.league.promotion import BoundedHistory, BySteps
 from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.league.summary import best_snapshot
+from ludus.league.summary import best_snapshot, named_models
 from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import load_players
 from ludus.runtime.coordinator import Training
 from ludus.runtime.serial import serial_training
+from ludus.store.inspection import inspect_run, read_ledger
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
@@ -238,3 +241,66 @@ def test_a_best_snapshot_that_is_removed_is_the_best_no_more(tmp_path: Path) -> 
         after = best_snapshot(training.league, "main")
         assert after is not None
         assert str(training.folder.models.resolve("main@best")) == training.league.players[after].model
+
+
+def test_weights_of_snapshots_that_left_are_deleted_if_nothing_names_them(tmp_path: Path) -> None:
+    """At the checkpoint after the next, by the ledger alone: what a kill has left over is deleted after a restart."""
+    path = tmp_path / "run"
+    history = BoundedHistory(size=4, strongest=0, delete_models=True)
+    rules = LeagueRules(roles={"main": Role(promotion=BySteps(every=64), history=history)}, bots=("random",))
+    described = experiment(ConnectFour(), league=rules, budget=1_500, checkpoint_every=150)
+    with closing(new_training(path, described)) as training:
+        training.run()
+    folder = RunFolder.open(path)
+    with folder.ledger(read_only=True) as ledger:
+        rows = [*ledger.replay()]
+        noted = ledger.latest_checkpoint()
+    assert noted is not None
+    left = [(row, event.player) for row, event in rows if isinstance(event, PlayerRemoved)]
+    players = training.league.players
+    files = {file.stem for file in path.glob("models/main/*.safetensors")}
+    there = {player for _, player in left if players[player].model is not None and number_of(players[player]) in files}
+    assert len(left) > 10
+    assert len(there) < len(left) / 2
+    assert {player for row, player in left if row > noted.row - 1} <= there
+    for player in training.league.candidates.frozen():
+        model = ModelId.parse(players[player].model or "")
+        assert folder.models.fetch(model, players[player].weights)
+        assert folder.models.lineage(model)
+    assert all(part.whole for part in inspect_run(folder, read_ledger(folder, lambda event: None)))
+
+    gone = next(player for _, player in left if player not in there)
+    with pytest.raises(ConfigError, match=f"{gone} has left the league: the weights of main:.* were deleted"):
+        load_players(described, folder, training.league, [gone])
+    half = path / f"models/main/{number_of(players[gone])}.safetensors"
+    half.write_bytes(b"as a kill leaves it: the description is gone, the weights are there")
+    held, tagged = sorted(there)[:2] if len(there) > 1 else (None, next(iter(there)))
+    folder.models.tag("mine", ModelId.parse(players[tagged].model or ""))
+    before = read_ledger(folder, lambda event: None)
+    with closing(serial_training(replace(described, budget=2_500), folder)) as training:
+        training.run()
+    [models] = [part for part in inspect_run(folder, before) if part.what == "models"]
+    assert models.whole, "those that were deleted since it was read are not damaged"
+    assert not half.exists()
+    files = {file.stem for file in path.glob("models/main/*.safetensors")}
+    assert number_of(players[tagged]) in files
+    assert held is None or number_of(players[held]) not in files
+
+
+def number_of(player: Player) -> str:
+    model = ModelId.parse(player.model or "")
+    return f"{model.incarnation}-{model.step}" + ("" if player.weights == "live" else f".{player.weights}")
+
+
+def test_models_of_open_matches_and_of_ancestors_are_named(tmp_path: Path) -> None:
+    with closing(new_training(tmp_path / "run", experiment(ConnectFour()))) as training:
+        training.run()
+        controller, league = training.controller, training.league
+        frozen = [league.players[player] for player in league.candidates.frozen()]
+        assert named_models(league) == {player.model for player in frozen}
+        last = frozen[0]
+        match = league.evaluation_match(10**6, ((last.id,), ("random",)), tables=1, episodes_per_table=1)
+        controller.edit([MatchIssued(match), PlayerRemoved(last.id, RETIRED)])
+        assert last.model in named_models(league)
+        controller.edit([MatchVoid(match.id, "test")])
+        assert last.model not in named_models(league)

@@ -9,6 +9,7 @@ import pytest
 
 from ludus.data.records import LearnerProgress, ModelId, PlayerAdded, RunStarted
 from ludus.league.league import League
+from ludus.league.players import BEST_VALIDATION
 from ludus.league.rules import LeagueRules, Role
 from ludus.store.model_pool import ModelPool, UnknownModel
 from ludus.workers.player_cache import resolve_player
@@ -19,7 +20,7 @@ def pool(tmp_path: Path) -> ModelPool:
     made = ModelPool(tmp_path)
     for step in (1, 2, 3):
         made.publish(ModelId("main", 0, step), {"w": np.full(1, step)}, parent=None, facts={})
-    made.tag("best", ModelId("main", 0, 2))
+    made.tag("best", ModelId("main", 0, 1))  # which the league does not say
     return made
 
 
@@ -36,6 +37,7 @@ def league() -> League:
                 parent="main",
                 model=f"main:0:{step}",
                 weights="average" if step == 2 else "live",
+                reason=BEST_VALIDATION if step == 2 else "",
             )
         )
     return made

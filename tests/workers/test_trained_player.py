@@ -94,6 +94,17 @@ def test_every_tenth_update_compares_live_and_averaged_weights() -> None:
     assert "average_kl" not in player.update(batches, 0.0), "the average has only begun"
 
 
+def test_a_policy_that_gives_all_positions_the_same_distribution_is_measured() -> None:
+    """Beside a value that still distinguishes them."""
+    batches, player = played(), new_player(learning_rate=0.0)
+    found = [player.update(batches, 0.0).get("constant_policy") for step in range(11)]
+    assert found == [0.0, *[None] * 9, 0.0]
+    weights = player.weights()
+    [name] = [name for name in weights if name.endswith("scores.weight")]
+    player.reset({**weights, name: np.zeros_like(weights[name])}, incarnation=1)
+    assert {player.update(batches, 0.0).get("constant_policy") for step in range(11)} == {None, 1.0}
+
+
 def test_details_are_measured_in_the_last_pass_only() -> None:
     measured: list[float] = []
 

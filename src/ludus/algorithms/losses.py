@@ -164,6 +164,37 @@ def is_legal(log_probs: Tensor) -> Tensor:
     return log_probs > LOWEST / 2
 
 
+_COMPARED = 256
+"""Decisions that are enough to see whether a policy distinguishes positions."""
+_FEWEST_COMPARED = 8
+_ROUNDING = 1e-5
+"""Relative to log-probabilities: differences below it may come from rounding alone."""
+
+
+@torch.no_grad()
+def is_constant(unrolled: Unrolled, valid: Tensor) -> Tensor:
+    """1 if the policy gives all decisions the same distribution, but for what is illegal there; else 0, also if there
+    are too few decisions to compare. Shapes are fixed, so that it can be compiled. A policy that is merely sure of
+    itself, or that plays nearly the same everywhere, still has log-odds that differ by more than rounding."""
+    keep = slice(None, None, max(1, valid.numel() // _COMPARED))
+    compared = torch.zeros((), dtype=torch.long, device=valid.device)
+    same = torch.ones((), dtype=torch.bool, device=valid.device)
+    for index, log_probs in enumerate(unrolled.log_probs.values()):
+        rows = log_probs.detach().flatten(0, valid.dim() - 1)[keep].flatten(1).float()
+        made = (valid & unrolled.in_use[..., index]).flatten()[keep]
+        legal = (rows > LOWEST / 2) & made.unsqueeze(1)
+        most = legal.sum(1).argmax().unsqueeze(0)  # the row with the most options shares some with most others
+        first = rows.index_select(0, most)
+        common = legal & legal.index_select(0, most)
+        highest = torch.where(common, rows - first, -torch.inf).amax(1)
+        lowest = torch.where(common, rows - first, torch.inf).amin(1)
+        size = torch.where(common, rows.abs() + first.abs(), 0.0).amax(1)
+        told = common.sum(1) > 1
+        compared = compared + told.sum()
+        same = same & (~told | (highest - lowest <= _ROUNDING * size)).all()
+    return (same & (compared > _FEWEST_COMPARED)).float()
+
+
 def kl_categorical(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p || q) over the last axis. Options that are illegal under p contribute nothing, nor any gradient."""
     difference = torch.where(is_legal(log_p), log_p - log_q, 0.0)

@@ -30,7 +30,7 @@ from ludus.observe.league_fold import read_league
 from ludus.observe.run_state import gpus
 from ludus.observe.terminal import new_console, new_table
 from ludus.store.inspection import LedgerReading, Part, inspect_run, read_ledger, repair_ledger
-from ludus.store.model_pool import BEST, ModelPoolError
+from ludus.store.model_pool import BEST, ModelPoolError, UnknownModel
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.system.machine import FEW_FILES, control_group, install_command, installed_version, memory_info, usable_cores
 
@@ -265,16 +265,23 @@ def _read(folder: RunFolder) -> tuple[LedgerReading, League | None]:
 
 
 def _wrong_tags(folder: RunFolder, league: League | None) -> Iterator[Part]:
-    """Tags that name another snapshot than the evaluations of the ledger do. A run that goes on moves them now."""
+    """Tags that name another snapshot than the ledger does. A run that goes on moves them now."""
     if league is None or folder.holder() is not None:
         return
     for player in league.standings:
         best = best_snapshot(league, player)
         try:
             tagged = str(folder.models.resolve(f"{player}@{BEST}"))
+        except UnknownModel as error:
+            if best is None:
+                continue
+            tagged = str(error)
         except ModelPoolError as error:
             tagged = str(error)
-        if best is not None and tagged != league.players[best].model:
+        if best is None:
+            here = f"it says {tagged}; the ledger has no evaluation of a snapshot of {player} yet"
+            yield Part(what=f"tag {player}@{BEST}", whole=False, here=here)
+        elif tagged != league.players[best].model:
             here = f"it says {tagged}; the evaluations say {league.players[best].model} ({best}), which is played"
             yield Part(what=f"tag {player}@{BEST}", whole=False, here=here)
 

@@ -19,6 +19,7 @@ from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.league.players import FROZEN, SCRIPTED, check_player_id
 from ludus.lookup import find_experiment, open_run
+from ludus.observe.league_fold import best_models, resolve_in
 from ludus.observe.terminal import add_numbers, new_console, new_table, size
 from ludus.runtime import imported_models
 from ludus.runtime.assemble import load_experiment
@@ -237,7 +238,7 @@ def pull(
 
 def _rows(folder: RunFolder) -> list[dict[str, Any]]:
     pool = folder.models
-    tags, players = pool.tags(), added_players(folder).values()
+    tags, players = pool.tags(best_models(folder)), added_players(folder).values()
     rows = []
     for model, found in groupby(pool.entries(), key=lambda entry: entry.model):
         entries = sorted(found, key=lambda entry: entry.variant, reverse=True)  # live first
@@ -341,7 +342,7 @@ def _find_base(name: str, folder: RunFolder | None, experiment: Experiment) -> t
     """The model that what the file does not fill is taken from, and the experiment with its network."""
     if folder is None:
         raise ConfigError("--base names a model of a run, and there is none")
-    model = folder.models.resolve(name)
+    model = resolve_in(folder, name)
     fitting = (one for one in with_each_model(experiment) if has_same_networks(folder.models, model, one))
     experiment = next(fitting, experiment)
     imported_models.require_same_networks(folder.models, model, experiment)

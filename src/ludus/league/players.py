@@ -22,6 +22,8 @@ BY_HAND = "by hand"
 FINAL = "final"
 EXTERNAL = "external"
 POPULATION = "population"
+BEST_VALIDATION = "best validation"
+"""Reason of the one snapshot that cloning keeps of a player."""
 RETIRED = "retired"
 """Reason of the removal of snapshots that `Role.history` has no room for."""
 UNPROMPTED = (INITIAL, BY_HAND, FINAL, POPULATION)

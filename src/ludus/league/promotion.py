@@ -185,6 +185,9 @@ class BoundedHistory:
     strongest: int = 4
     """So many stay whatever their age: those that a learning player wins least against, or with the best scores in a
     game of one team. The best one by evaluation stays too."""
+    delete_models: bool = False
+    """Delete the weights of those that left, at the checkpoint after the next one, unless something still names them: a
+    tag, a pin, an open match, or a player that goes on from them. Their records and lineage stay."""
 
     def __post_init__(self) -> None:
         require_in(self, "[4, inf]", size=self.size)

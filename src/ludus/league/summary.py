@@ -14,7 +14,7 @@ from ludus.league.matchmaking import FixedLaw, branches_of
 from ludus.league.measures import LeagueMeasures, measure
 from ludus.league.payoff import Floats, Payoff
 from ludus.league.payoff_estimate import estimate_scores
-from ludus.league.players import BY_HAND, RETIRED, Player
+from ludus.league.players import BEST_VALIDATION, BY_HAND, RETIRED, Player
 from ludus.league.ratings import Rating, fit_elo
 from ludus.league.role_scores import RoleScore
 
@@ -128,14 +128,16 @@ def tags_of(league: League, player: str) -> dict[str, str]:
 
 
 def best_snapshot(league: League, player: str) -> str | None:
-    """The snapshot with the best mean score (games with one team) or evaluation Elo, if any; ties go to the newest."""
+    """The snapshot with the best mean score (games with one team) or evaluation Elo, if any; ties go to the newest. A
+    clone that was never evaluated has the snapshot with the best validation."""
     history = league.candidates.history_of(player)
     if league.num_teams == 1:
         measured = {snapshot: score.mean for snapshot, score in league.scores.items()}
     else:
         measured = _evaluation_elo(league, history)
     newest_first = [snapshot for snapshot in reversed(history) if snapshot in measured]
-    return max(newest_first, key=measured.__getitem__, default=None)
+    validated = (snapshot for snapshot in reversed(history) if league.players[snapshot].reason == BEST_VALIDATION)
+    return max(newest_first, key=measured.__getitem__, default=next(validated, None))
 
 
 def due_retirements(league: League, player: str) -> list[PlayerRemoved]:
@@ -158,6 +160,17 @@ def due_retirements(league: League, player: str) -> list[PlayerRemoved]:
     kept = {*strongest, *named, *(() if best is None else (best,))}
     surplus = bound.surplus({one: ages[one] for one in now}, kept)
     return [PlayerRemoved(snapshot, RETIRED) for snapshot in surplus]
+
+
+def named_models(league: League) -> set[str]:
+    """The models that something in the league still needs: its players, what learning players began or go on from, and
+    the sides of open matches."""
+    found = {league.players[player].model for player in (*league.candidates, *league.absent)}
+    found |= {standing.ancestor for standing in league.standings.values()}
+    found |= {step.model for line in league.lineage.values() for step in line}
+    sides = [side for held in league.matches.open_matches.values() for side in held.match.sides]
+    found |= {league.players[player].model for side in sides for player in side.players if player in league.players}
+    return {model for model in found if model is not None}
 
 
 def _evaluation_elo(league: League, history: tuple[str, ...]) -> dict[str, float]:

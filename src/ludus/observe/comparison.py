@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -103,28 +103,30 @@ def compare(
     asked: ComparisonRequest,
     runs: Sequence[str],
     studies: Sequence[ComparedStudy],
-    read: Mapping[str, tuple[ReadRun, MetricsTable]],
+    read: Mapping[str, ReadRun],
+    metrics_of: Callable[[str], MetricsTable],
     *,
     left_out: int = 0,
 ) -> Comparison:
     """`runs`: keys of those with a line each; `read`: what was read of them and of the runs of the studies;
-    `left_out`: runs that were not read, because they are too many."""
-    bots = list(dict.fromkeys(curve.name for one, _ in read.values() for curve in one.strength.win_rates))
-    metrics = sorted({name for _, table in read.values() for name in table.names} - {*_NO_METRICS}, key=_by_player)
+    `metrics_of`: those of one of them, which are not kept here: all together may not fit into memory; `left_out`: runs
+    that were not read, because they are too many."""
+    bots = list(dict.fromkeys(curve.name for one in read.values() for curve in one.strength.win_rates))
+    metrics = sorted({name for key in read for name in metrics_of(key).names} - {*_NO_METRICS}, key=_by_player)
     known = bots if asked.of == "win_rate" else metrics if asked.of == "metric" else []
     name = asked.name if asked.name in known else next(iter(known), "")
-    curves = {key: _curve(one, table, asked.of, name, asked.over) for key, (one, table) in read.items()}
-    lines = [_line(read[key][0].name, key, curve) for key in runs if key in read and (curve := curves[key]) is not None]
+    curves = {key: _curve(one, metrics_of(key), asked.of, name, asked.over) for key, one in read.items()}
+    lines = [_line(read[key].name, key, curve) for key in runs if key in read and (curve := curves[key]) is not None]
     names = Counter(study.name for study in studies)
     for study in studies:
         name_of_study = study.key if names[study.name] > 1 else study.name
         lines += _bands(study, curves, f"{name_of_study}: " if len(studies) > 1 else "")
     lines = _told_apart(lines)
     shown = lines[:MOST_LINES]
-    notes = [*_notes(asked.of, [one for one, _ in read.values()], [key for key in read if curves[key] is None], read)]
+    notes = _notes(asked.of, [key for key in read if curves[key] is None], read)
     if (total := len(lines) + left_out) > len(shown):
         notes.append(f"Only the first {MOST_LINES} of {total} lines are drawn.")
-    unit, meaning = _unit(asked.of, name, [one for one, _ in read.values()])
+    unit, meaning = _unit(asked.of, name, [*read.values()])
     x_unit = "decisions"
     if asked.over == "time":
         shown, x_unit = _in_readable_time(shown)
@@ -137,7 +139,7 @@ def compare(
         x_unit=x_unit if asked.over == "decisions" else f"{x_unit} of training",
         bots=bots,
         metrics=metrics,
-        has_nash_conv=any(one.strength.exploitability for one, _ in read.values()),
+        has_nash_conv=any(one.strength.exploitability for one in read.values()),
         notes=notes,
     )
 
@@ -247,10 +249,8 @@ def _in_readable_time(lines: Sequence[ComparedLine]) -> tuple[list[ComparedLine]
     return [msgspec.structs.replace(line, x=[x / seconds for x in line.x]) for line in lines], unit
 
 
-def _notes(
-    of: Quantity, runs: Sequence[ReadRun], without: Sequence[str], read: Mapping[str, tuple[ReadRun, MetricsTable]]
-) -> list[str]:
-    notes = []
+def _notes(of: Quantity, without: Sequence[str], read: Mapping[str, ReadRun]) -> list[str]:
+    runs, notes = [*read.values()], []
     games = sorted({one.game for one in runs})
     if len(games) > 1:
         notes.append(f"These runs play different games ({', '.join(games)}): their numbers do not compare.")
@@ -261,7 +261,7 @@ def _notes(
         else:
             notes.append(f"Each run rates its own league; {anchors[0]} has 0 in all of them.")
     if without:
-        names = ", ".join(read[key][0].name for key in without[:4])
+        names = ", ".join(read[key].name for key in without[:4])
         more = f" and {len(without) - 4} more" if len(without) > 4 else ""
         notes.append(f"Not measured by {names}{more}.")
     return notes

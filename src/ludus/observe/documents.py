@@ -297,6 +297,11 @@ class MetricsTable:
     def names(self) -> Iterator[str]:
         return iter(list(self._columns))
 
+    @property
+    def bytes(self) -> int:
+        """Of memory that its numbers take."""
+        return sum(len(column) * column.itemsize for column in self._columns.values())
+
     def follow(self) -> bool:
         """Read what is new; whether anything was."""
         try:

@@ -29,6 +29,7 @@ from ludus.data.records import (
     MatchIssued,
     MatchLeased,
     MatchVoid,
+    ModelId,
     RunStarted,
     SettingsChanged,
 )
@@ -40,11 +41,12 @@ from ludus.league.players import Descent, Player
 from ludus.league.ratings import OpenSkillTable, fit_elo
 from ludus.league.role_scores import RoleLine, role_lines
 from ludus.league.rules import EvaluationConfig, LeagueRules
-from ludus.league.summary import LeagueNumbers, LeagueSummary, summarise
+from ludus.league.summary import LeagueNumbers, LeagueSummary, best_snapshot, summarise
 from ludus.observe.lost_matches import NO_FAULT, LossCount, LostMatches, SavedLosses
 from ludus.public_names import find_public
 from ludus.store.files import UNREADABLE, atomic_write, read_file
 from ludus.store.ledger import DamagedLedger
+from ludus.store.model_pool import BEST, UnknownModel
 from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
 
 _BUILT_IN = "ludus.games.builtin."
@@ -109,6 +111,32 @@ def read_league(folder: RunFolder) -> tuple[League, EvaluationConfig]:
         checked=False,
     )
     return league, evaluation
+
+
+def best_models(folder: RunFolder) -> dict[str, ModelId | None]:
+    """What `PLAYER@best` of each learning player means by the ledger; empty if there is none, or if its league is code
+    of its own, which is not run here: then the files of the tags are all there is."""
+    try:
+        read_league(folder)
+    except (RunFolderError, LookupError):
+        return {}
+    if not folder.ledger_path.exists():
+        return {}
+    with closing(RunFold(folder, brief=True)) as fold:
+        fold.follow()
+        league = fold.league
+    best = {player: best_snapshot(league, player) for player in league.standings}
+    models = {player: None if found is None else league.players[found].model for player, found in best.items()}
+    return {f"{player}@{BEST}": None if model is None else ModelId.parse(model) for player, model in models.items()}
+
+
+def resolve_in(folder: RunFolder, name: str) -> ModelId:
+    """The model of a run that a name means: `player`, `player@tag` or `player:incarnation:step`."""
+    if name.endswith(f"@{BEST}") and name in (best := best_models(folder)):
+        if (model := best[name]) is None:
+            raise UnknownModel(f"{folder.path}#{name}: its ledger has no evaluation of a snapshot of that player yet")
+        return model
+    return folder.models.resolve(name)
 
 
 def _seats_per_team(folder: RunFolder, experiment: dict[str, Any]) -> tuple[int, ...]:

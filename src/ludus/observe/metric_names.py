@@ -81,6 +81,11 @@ METRICS = (
     Metric("PLAYER/entropy.HEAD", "share of the most", "By head, where it is in use."),
     Metric("PLAYER/kl", "nats", "How far the policy moved from the one that acted."),
     Metric("PLAYER/average_kl", "nats", "Distance of the averaged policy from the live one; every tenth update."),
+    Metric(
+        "PLAYER/constant_policy",
+        "share",
+        "1: it gives all positions the same distribution; every tenth update. On the device: of gradient steps.",
+    ),
     Metric("PLAYER/clip_fraction", "share", "Of decisions whose ratio was clipped."),
     Metric("PLAYER/clip_fraction.HEAD", "share", "The same by group of heads."),
     Metric("PLAYER/explained_variance", "share", "Of the returns, by the value; 1: perfect, 0: a constant."),

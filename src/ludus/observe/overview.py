@@ -169,6 +169,8 @@ OVERSHOOTS = 0.01
 """Policy loss of PPO above which updates make the policy worse: without any step it would be 0. docs/running.md"""
 FAR_APART = 1.0
 """KL (nats) of averaged from live weights that healthy trainings do not reach. docs/running.md"""
+DEAD_ROWS = 5
+"""Rows in a row in which a policy gives all positions the same distribution, after which it is called dead."""
 STILL = 5
 """Snapshots in a row whose ratings do not differ."""
 SURE_ELO = 100.0
@@ -220,6 +222,16 @@ def _concerns_of_policy(metrics: MetricsTable, player: str, run: str, budget: in
                 advice=f"more entropy bonus (`ludus set {run} algorithm.entropy=0.02`) or a smaller "
                 "learning rate; if it wins all the same, it has just learned the game",
             )
+    constant = metrics.column(f"{player}/constant_policy")
+    constant = constant[np.isfinite(constant)]
+    if len(constant) > DEAD_ROWS and constant[-DEAD_ROWS:].min() == 1.0 and constant[:-DEAD_ROWS].min() < 1.0:
+        yield Concern(
+            what=f"the policy of {player} is dead",
+            why="it gives all positions the same distribution, which it did not before: its values may still be right, "
+            "but it no longer sees what it is shown",
+            advice=f"a smaller learning rate (`ludus set {run} learner.learning_rate=0.0003`) for a player that begins "
+            "again from a snapshot or is trained anew: units that are dead rarely come back",
+        )
     loss, clipped = metrics.column(f"{player}/policy_loss"), metrics.column(f"{player}/clip_fraction")
     loss = loss[np.isfinite(loss) & np.isfinite(clipped)][-FEWEST_ROWS:]
     is_ppo = not np.isfinite(metrics.latest(f"{player}/magnet_kl"))

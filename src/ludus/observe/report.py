@@ -73,14 +73,21 @@ def _newest_games(view: RunView, listed: dict[str, Any] | None) -> dict[str, Any
     found: dict[str, Any] = {}
     if listed is None:
         return found
-    room = GAME_BYTES
+    room, lines = GAME_BYTES, []
     for line in listed["games"]:
-        room -= line["bytes"]
+        name = f"game/{line['name']}"
+        if name in found:
+            continue
+        try:
+            game = view.game(line["name"])
+        except ViewError:  # one that is gone or damaged is not worth the report
+            continue
+        room -= len(msgspec.json.encode(game)) + len(msgspec.json.encode(line))  # not what the list says
         if found and room < 0:
             break
-        with suppress(ViewError):  # one that is gone or damaged is not worth the report
-            found[f"game/{line['name']}"] = msgspec.to_builtins(view.game(line["name"]))
-    listed["games"] = [line for line in listed["games"] if f"game/{line['name']}" in found]
+        found[name] = msgspec.to_builtins(game)
+        lines.append(line)
+    listed["games"] = lines
     return found
 
 

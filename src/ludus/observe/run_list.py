@@ -31,6 +31,8 @@ STUDY_FILE = "study.json"
 DAMAGED = "damaged"
 MOST_RUNS = 1_000
 """More of them are counted, not listed."""
+MOST_METRICS = 128 << 20
+"""Bytes of the metrics of compared runs that are kept in memory."""
 DEPTH = 2
 """Folders inside of the folder that are searched for runs: `runs/monday/kuhn-001`."""
 FOLLOW_S = 0.5
@@ -70,7 +72,6 @@ class _Run:
         self.due = 0.0
         self._facts_of: object = None
         self._status_of: object = None
-        self.table: MetricsTable | None = None
 
     def look(self) -> bool:
         """Read facts and status; whether anything has changed."""
@@ -118,12 +119,6 @@ class _Run:
             self.why_unread = str(error) if named else f"{type(error).__name__}: {error}"
         ended = time.monotonic()
         self.due = ended + PACE * (ended - began)
-
-    def follow_metrics(self) -> MetricsTable:
-        assert self.folder is not None
-        self.table = self.table or MetricsTable(self.folder.metrics / "train.jsonl")
-        self.table.follow()
-        return self.table
 
     def line(self, now: float) -> RunLine:
         status, place, read = self.status, self.place, self.read
@@ -173,6 +168,8 @@ class RunList:
         self._left_out = 0
         self._changes = 0
         self._made: tuple[int, bytes] | None = None
+        self._tables: dict[Path, MetricsTable] = {}
+        """Metrics of runs that were compared, those that were used longest ago first."""
 
     # --- looking ---
 
@@ -271,8 +268,19 @@ class RunList:
             studies = [self._compared(key) for key in asked.study if key in self._studies]
         left_out, runs = len(runs[MOST_LINES:]), runs[:MOST_LINES]
         of_studies = [key for one in studies for keys in one.settings.values() for key in keys]
-        read = {key: found for key in dict.fromkeys((*runs, *of_studies)) if (found := self._read(key)) is not None}
-        return compare(asked, runs, studies, read, left_out=left_out)
+        with self._back:
+            found = {key: one for key in dict.fromkeys((*runs, *of_studies)) if (one := self._read(key)) is not None}
+            read = {key: one for key, (one, _) in found.items()}
+            return compare(asked, runs, studies, read, lambda key: self._metrics(found[key][1]), left_out=left_out)
+
+    def _metrics(self, path: Path) -> MetricsTable:
+        """Metrics as they are now. Those of few runs are kept for the next comparison."""
+        table = self._tables.pop(path, None) or MetricsTable(path)
+        table.follow()
+        self._tables[path] = table
+        while len(self._tables) > 1 and sum(one.bytes for one in self._tables.values()) > MOST_METRICS:
+            del self._tables[next(iter(self._tables))]
+        return table
 
     def _compared(self, key: str) -> ComparedStudy:
         results = self._studies[key][1]
@@ -282,18 +290,18 @@ class RunList:
                 settings[run.place.setting].append(run.place.key)
         return ComparedStudy(key=key, name=results.path.resolve().name, settings=settings)
 
-    def _read(self, key: str) -> tuple[ReadRun, MetricsTable] | None:
-        """What is known of a run, read now if that was not done yet."""
-        with self._back:
+    def _read(self, key: str) -> tuple[ReadRun, Path] | None:
+        """What is known of a run, read now if that was not done yet, and the file of its metrics. The caller holds
+        `_back`."""
+        with self._front:
+            run = self._runs.get(key)
+        if run is None or run.folder is None:
+            return None
+        if run.read_of is None:
+            run.follow()
             with self._front:
-                run = self._runs.get(key)
-            if run is None or run.folder is None:
-                return None
-            if run.read_of is None:
-                run.follow()
-                with self._front:
-                    self._changes += 1
-            return None if run.read is None else (run.read, run.follow_metrics())
+                self._changes += 1
+        return None if run.read is None else (run.read, run.folder.metrics / "train.jsonl")
 
     def encoded_comparison(self, asked: Mapping[str, list[str]]) -> bytes:
         """As JSON; what is asked for as the words of an address."""

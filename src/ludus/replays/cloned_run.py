@@ -18,6 +18,7 @@ from ludus.algorithms.cloning import choices_of, statistics_of, unroll_leniently
 from ludus.data.batch import Batch
 from ludus.data.records import AnyEvent, LearnerProgress, ModelId, PlayerRemoved, RunStarted
 from ludus.data.trees import Array, Tree, under
+from ludus.league.players import BEST_VALIDATION
 from ludus.league.promotion import Snapshot
 from ludus.models.policy import load_weights, placed
 from ludus.models.tensors import on_device
@@ -34,8 +35,6 @@ from ludus.workers.learner import put_into_pool
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import LearningWatch, Middleware, Progress, StopTraining, TrainingFailed
 
-BEST_VALIDATION = "best validation"
-"""The reason of the snapshot."""
 TIME_IS_UP = "time is up"
 CLONING = "cloning"
 """The part of a checkpoint that holds the state of the validation."""

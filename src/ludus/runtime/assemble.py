@@ -444,9 +444,10 @@ def load_players(
         else:
             try:
                 model, pinned = resolve_player(league, folder.models, name)
+                arrays = folder.models.fetch(model, pinned)
             except UnknownModel as error:
-                raise ConfigError(str(error)) from None
-            arrays = folder.models.fetch(model, pinned)
+                left = name in league.players and name not in (*league.candidates, *league.absent)
+                raise ConfigError(f"{name} has left the league: {error}" if left else str(error)) from None
         policies = networks.load(model, arrays)
         seated[text] = SeatedPlayer(policies=policies, model=model, greedy=greedy, pinned=True)
         if simulations is not None:

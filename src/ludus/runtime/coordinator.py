@@ -179,6 +179,8 @@ class Coordinator(Generic[W]):
         self._learner_failures = 0
         """The learner's own, since a checkpoint was last written."""
         self._saved_at = 0
+        self._saved_row = 0
+        """Of the ledger, at which the latest checkpoint of this start was made."""
         """Decisions that the latest checkpoint has."""
         self._save_next = 0.0
         """When the next checkpoint is due by time (monotonic)."""
@@ -580,6 +582,16 @@ class Coordinator(Generic[W]):
         self._save_next = began + max(self.experiment.checkpoint_seconds, took / LARGEST_SHARE)
         self._saved_at = self.learner.decisions
         self._learner_failures = 0
+        self._delete_retired(row)
+
+    def _delete_retired(self, row: int) -> None:
+        """`row`: at which the latest checkpoint was made. A start may go on from the one before it, so that all that it
+        knew stays."""
+        try:
+            self.controller.delete_retired(before=self._saved_row)
+        except (StoreError, OSError) as error:
+            self._metrics.tell(f"models: weights of snapshots that left cannot be deleted: {error}")
+        self._saved_row = row
 
     def _end(self, reason: str, *, clean: bool) -> None:
         """Save, and void the open matches unless their tables are saved. Workers that save no tables may have learned

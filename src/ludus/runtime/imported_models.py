@@ -30,6 +30,7 @@ from ludus.data.checks import unknown
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.models.policy import join_kinds, weights_of
+from ludus.observe.league_fold import resolve_in
 from ludus.observe.terminal import SafeConsole
 from ludus.runtime.networks import build_policies, with_each_model
 from ludus.store.checkpoints import Arrays, architecture_digest, canonical
@@ -245,7 +246,7 @@ class Source:
 
 def fetch_source(wish: ModelRequest) -> Source:
     """Fetch the weights at an address. Writes only to the cache of downloads."""
-    match find_address(wish.address, index=wish.index or os.environ.get(INDEX_VARIABLE) or None):
+    match find_address(wish.address, index=wish.index or os.environ.get(INDEX_VARIABLE) or None, resolve=resolve_in):
         case RunModel() as there:
             return _from_run(there, wish)
         case LocalFile(path=path, sha256=sha256):

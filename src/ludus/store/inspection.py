@@ -25,9 +25,10 @@ from ludus.store.ledger import (
     free_name,
     require_regular,
 )
-from ludus.store.model_pool import ModelPool, ModelPoolError, require_pinned
+from ludus.store.model_pool import ModelPool, ModelPoolError, UnknownModel, Variant, require_pinned
 from ludus.store.run_folder import RunFolder, read_metrics
 
+NO_NOTE = "the ledger's note of its latest checkpoint was removed"
 SNAPSHOT_FACTS = {"decisions"}
 """What a run notes of a snapshot of its own. Models that were imported have their source."""
 
@@ -46,8 +47,14 @@ def latest_state(ledger: Ledger, checkpoints: Checkpoints) -> tuple[Checkpoint |
         checkpoint = checkpoints.load_latest()
     except DamagedCheckpoints as error:
         return None, str(error)
+    if checkpoint is None and noted is not None:
+        return None, f"its checkpoint is gone: the ledger names {_described(noted)}"
     if checkpoint is None:
-        return None, None if noted is None else f"its checkpoint is gone: the ledger names {_described(noted)}"
+        learned = 0 if ledger.has_note() else _learned(ledger)
+        return (
+            None,
+            None if not learned else f"its checkpoint is gone: {NO_NOTE}, and {learned:,} decisions of learning",
+        )
     row, chain = int(checkpoint.facts["events"]), checkpoint.facts.get("chain", "")
     found = ledger.chain_at(row)
     if found is None:
@@ -98,6 +105,8 @@ def newer_models(ledger: Ledger, pool: ModelPool, checkpoint: Checkpoint | None)
 def fallen_back(ledger: Ledger, checkpoint: Checkpoint) -> str | None:
     """What is lost if the checkpoint is not the latest that the ledger knows of; None if it is."""
     noted = ledger.latest_checkpoint()
+    if not ledger.has_note():
+        return f"{NO_NOTE}; {checkpoint.name} is used, at {checkpoint.step:,} decisions"
     older = noted is not None and serial(noted.name) > serial(checkpoint.name)
     if not older and not checkpoint.damaged:
         return None
@@ -117,6 +126,12 @@ def continues_exactly(folder: RunFolder) -> bool:
         if checkpoint is None or reason is not None or "actor" not in checkpoint.facts:
             return False
         return not any(True for _ in ledger.replay(after=checkpoint.facts["events"]))
+
+
+def _learned(ledger: Ledger) -> int:
+    """Decisions that all learning players together were trained on, as the rows have it."""
+    latest = {event.player: event.decisions for event in ledger.learned() if isinstance(event, LearnerProgress)}
+    return sum(latest.values())
 
 
 def _described(noted: CheckpointNote) -> str:
@@ -202,6 +217,13 @@ def repair_ledger(folder: RunFolder, reading: LedgerReading) -> Path:
             mended.append(event for row, event in _good_rows(path, LedgerReading()) if row <= reading.rows)
         else:
             mended.copy_rows(path, reading.rows)
+        if not mended.has_note():
+            checkpoint, reason = latest_state(mended, folder.checkpoints("run"))
+            if checkpoint is not None and reason is None:
+                row, chain = int(checkpoint.facts["events"]), checkpoint.facts.get("chain", "")
+                mended.note_checkpoint(
+                    CheckpointNote(name=checkpoint.name, row=row, chain=chain, decisions=checkpoint.step)
+                )
     kept = free_name(path, "damaged")
     # The file first. Without its log, which has the latest rows of a run that was killed, it would be an older ledger;
     # without the file there is none, which every command refuses. The log must not be applied to the new file.
@@ -293,6 +315,13 @@ def _inspect_fit(folder: RunFolder, reading: LedgerReading) -> Iterator[Part]:
     yield Part(what="ledger and checkpoint", whole=reason is None, here=reason or "they fit together")
 
 
+def _left_since(folder: RunFolder, reading: LedgerReading) -> set[str]:
+    """Players that have left the league since the ledger was read."""
+    with suppress(LedgerError), folder.ledger(read_only=True) as ledger:
+        return {event.player for _, event in ledger.absences(reading.rows) if isinstance(event, PlayerRemoved)}
+    return set()
+
+
 def _inspect_models(folder: RunFolder, reading: LedgerReading) -> Part:
     """Every model of the pool, and those that frozen players of the league are pinned to."""
     pool, bad, good = folder.models, [], 0
@@ -301,13 +330,19 @@ def _inspect_models(folder: RunFolder, reading: LedgerReading) -> Part:
     except ModelPoolError as error:
         return Part(what="models", whole=False, here=str(error))
     pinned = {(ModelId.parse(one.model), one.weights): one for one in reading.frozen.values() if one.model is not None}
+    deleted: dict[tuple[ModelId, Variant], str] = {}
     for model, variant in sorted(wanted | pinned.keys()):
         try:
             pool.fetch(model, variant)
             if (model, variant) in pinned:
                 require_pinned(pool, model, pinned[model, variant])
             good += 1
+        except UnknownModel as error:
+            deleted[model, variant] = str(error)
         except (ModelPoolError, OSError) as error:
             bad.append(str(error))
+    if deleted:  # a run that trains may have deleted them since their players left the league
+        left = _left_since(folder, reading)
+        bad += [why for one, why in deleted.items() if one in pinned and pinned[one].player not in left]
     more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
     return Part(what="models", whole=not bad, here="; ".join([f"{good:,} match their digests", *bad[:4]]) + more)

@@ -128,6 +128,10 @@ class CheckpointNote(msgspec.Struct, frozen=True, kw_only=True):
     """That all learning players together had trained on."""
 
 
+NONE_YET = CheckpointNote(name="", row=0, chain="", decisions=0)
+"""What a new ledger notes, so that a note that was removed is missed."""
+
+
 class Ledger:
     """One SQLite file in WAL mode. Threads may share an instance, other processes read while it writes."""
 
@@ -214,20 +218,29 @@ class Ledger:
 
     def note_checkpoint(self, note: CheckpointNote) -> None:
         """Remember the latest checkpoint. It is no event: when a run saves does not change its league."""
-        body = self._encoder.encode(note)
         with self._transaction():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO latest_checkpoint (id, body, digest) VALUES (1, ?, ?)", (body, _digest(body))
-            )
+            self._write_note(note)
+
+    def _write_note(self, note: CheckpointNote) -> None:
+        body = self._encoder.encode(note)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO latest_checkpoint (id, body, digest) VALUES (1, ?, ?)", (body, _digest(body))
+        )
+
+    def has_note(self) -> bool:
+        """Whether the note of the latest checkpoint is there. Only somebody who writes into the file removes it."""
+        return bool(self._query(_NOTED.format("latest_checkpoint")))
 
     def latest_checkpoint(self) -> CheckpointNote | None:
+        """None: there was none yet, or the note was removed."""
         found = self._query(_NOTED.format("latest_checkpoint"))
         if not found:
             return None
         [(body, digest)] = found
         if digest != _digest(body):
             raise DamagedLedger(self.path, "its note of the latest checkpoint does not match its checksum")
-        return msgspec.json.decode(body, type=CheckpointNote)
+        note = msgspec.json.decode(body, type=CheckpointNote)
+        return None if note == NONE_YET else note
 
     def require_in_place(self) -> None:
         """Raise `MissingLedger` if the file that is open here is no longer the one at its path."""
@@ -244,6 +257,7 @@ class Ledger:
             with self._transaction():
                 # A limit, so that the page after the last row, which may be damaged, is not touched.
                 self._connection.execute("INSERT INTO rows SELECT * FROM source.rows ORDER BY seq LIMIT ?", (last,))
+                self._connection.execute("DELETE FROM latest_checkpoint")
                 with suppress(sqlite3.DatabaseError):
                     noted = self._connection.execute(_NOTED.format("source.latest_checkpoint")).fetchall()
                     if noted and _digest(noted[0][0]) == noted[0][1]:
@@ -396,6 +410,7 @@ class Ledger:
             if self._is_blank():  # still, now that no other process can be creating it
                 for statement in _SCHEMA:
                     self._connection.execute(statement)
+                self._write_note(NONE_YET)
                 self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,11 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     description: str = ""
 
 
-def find_address(text: str, *, index: str | None = None) -> Address:
-    """Find the model of an address. Reads the disk, and the index for a name, but fetches no weights."""
+def find_address(
+    text: str, *, index: str | None = None, resolve: Callable[[RunFolder, str], ModelId] | None = None
+) -> Address:
+    """Find the model of an address. Reads the disk, and the index for a name, but fetches no weights. `resolve` gives
+    the model that a name means in a run; by default its pool is asked."""
     if is_url(text):
         url, fragment = urldefrag(text)
         return WebFile(url=url, sha256=_fragment_digest(text, fragment))
@@ -82,7 +85,7 @@ def find_address(text: str, *, index: str | None = None) -> Address:
     if hash_sign and rest.startswith(_DIGEST):
         return LocalFile(path=_existing(place), sha256=_fragment_digest(text, rest))
     if hash_sign:
-        return _find_in_run(RunFolder.open(place), rest)
+        return _find_in_run(RunFolder.open(place), rest, resolve or (lambda run, name: run.models.resolve(name)))
     if Path(text).is_dir():
         players = {entry.model.player: None for entry in RunFolder.open(text).models.entries()}
         known = ", ".join([*players][:8]) or "none yet"
@@ -120,7 +123,7 @@ def _find_in_index(name: str, index: str | None) -> Address:
     return LocalFile(path=_existing(str(Path(index).parent / entry.url)), sha256=digest)
 
 
-def _find_in_run(run: RunFolder, text: str) -> RunModel:
+def _find_in_run(run: RunFolder, text: str, resolve: Callable[[RunFolder, str], ModelId]) -> RunModel:
     """Find a model by its name in the pool, or by the name of a frozen player. Without /live or /average, take
     the weights that the frozen player plays with, else the live ones."""
     name, slash, variant = text.rpartition("/")
@@ -130,7 +133,7 @@ def _find_in_run(run: RunFolder, text: str) -> RunModel:
         raise BadAddress(f"{run.path}#{text}: no weights {variant!r}; there are {', '.join(VARIANTS)}")
     frozen = {player: one for player, one in added_players(run).items() if one.role == "frozen"}
     named = frozen.get(name)
-    model = _resolve(run, name) if named is None or named.model is None else ModelId.parse(named.model)
+    model = _resolve(run, name, resolve) if named is None or named.model is None else ModelId.parse(named.model)
     pinned = [named] if named is not None else [one for one in frozen.values() if one.model == str(model)]
     weights = variant or (pinned[-1].weights if pinned else "live")
     chosen: Variant = "average" if weights == "average" else "live"
@@ -138,9 +141,9 @@ def _find_in_run(run: RunFolder, text: str) -> RunModel:
     return RunModel(run=run, model=model, variant=chosen)
 
 
-def _resolve(run: RunFolder, name: str) -> ModelId:
+def _resolve(run: RunFolder, name: str, resolve: Callable[[RunFolder, str], ModelId]) -> ModelId:
     try:
-        return run.models.resolve(name)
+        return resolve(run, name)
     except UnknownModel as error:
         added = [player for player, one in added_players(run).items() if one.role != "scripted"]
         known = dict.fromkeys([*added, *(entry.model.player for entry in run.models.entries())])

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, get_args
 from urllib.parse import unquote
 
@@ -145,7 +146,7 @@ class ModelPool:
         if entry is not None:
             return entry
         if _gone(sidecar).exists():
-            raise UnknownModel(f"{model} ({variant}) was collected as garbage from {self.folder}")
+            raise UnknownModel(f"the weights of {model} ({variant}) were deleted from {self.folder}")
         others = {str(known.model): None for known in self.entries() if known.variant == variant}
         raise UnknownModel(f"no model {model} ({variant}) in {self.folder}{did_you_mean(str(model), others)}")
 
@@ -189,19 +190,27 @@ class ModelPool:
         except UNREADABLE as error:
             raise DamagedModel(f"tag {path} does not read: {error}") from error
 
-    def tags(self) -> dict[ModelId, list[str]]:
-        """The tags of every model that has any; `latest` comes last."""
-        found: dict[ModelId, list[str]] = {}
+    def tags(self, known: Mapping[str, ModelId | None] = MappingProxyType({})) -> dict[ModelId, list[str]]:
+        """The tags of every model that has any; `latest` comes last. `known`: tags, as `player@name`, that are known
+        from elsewhere (None: there is no such), so that their files do not count."""
+        read = {}
         for path in sorted(self.folder.glob("*/tags/[!.]*")):
-            name = unquote(path.name)
-            found.setdefault(self.resolve(f"{unquote(path.parent.parent.name)}@{name}"), []).append(name)
+            text = f"{unquote(path.parent.parent.name)}@{unquote(path.name)}"
+            if text not in known:
+                read[text] = self.resolve(text)
+        found: dict[ModelId, list[str]] = {}
+        for text, model in sorted({**read, **known}.items()):
+            if model is not None:
+                found.setdefault(model, []).append(text.rpartition("@")[2])
         for model in {entry.model.player: entry.model for entry in self.entries()}.values():
             found.setdefault(model, []).append(LATEST)
         return found
 
     def size(self, model: ModelId, variant: Variant = "live") -> int:
-        """Bytes of the weights on disk."""
-        return self._weights(model, variant).stat().st_size
+        """Bytes of the weights on disk; 0 if they were deleted."""
+        with suppress(FileNotFoundError):
+            return self._weights(model, variant).stat().st_size
+        return 0
 
     def pin(self, model: ModelId) -> None:
         """Protect `model` from garbage collection until it is unpinned, across restarts."""
@@ -212,6 +221,24 @@ class ModelPool:
     def unpin(self, model: ModelId) -> None:
         self._pin(model).unlink(missing_ok=True)
 
+    def discard(self, models: Iterable[ModelId]) -> list[ModelId]:
+        """Remove these models, and what a removal that died has left of them. Returns those that stay because they are
+        tagged or pinned."""
+        held = []
+        for model in models:
+            folder = self._player_folder(model.player)
+            files = [self._weights(model, variant) for variant in VARIANTS]
+            if not any(path.exists() for path in files):
+                continue
+            with exclusive(folder / ".lock"):
+                if model in self._tagged(folder) or self._pin(model).exists():
+                    held.append(model)
+                    continue
+                self._remove(model)
+                for path in files:
+                    path.unlink(missing_ok=True)
+        return held
+
     def collect_garbage(self, *, keep_last: int, referenced: Collection[ModelId] = ()) -> list[ModelId]:
         """Remove all models except referenced, tagged and pinned ones and the last `keep_last` of each player."""
         if keep_last < 0:
@@ -220,9 +247,7 @@ class ModelPool:
         for folder in sorted(path.parent for path in self.folder.glob("*/.lock")):
             with exclusive(folder / ".lock"):
                 models = sorted({entry.model for entry in self._entries_in(glob.escape(folder.name))})
-                tags = [read_file(path) for path in (folder / "tags").glob("[!.]*")]
-                tagged = [msgspec.json.decode(tag, type=ModelId) for tag in tags]
-                held = {*models[max(0, len(models) - keep_last) :], *referenced, *tagged}
+                held = {*models[max(0, len(models) - keep_last) :], *referenced, *self._tagged(folder)}
                 for model in models:
                     if model not in held and not self._pin(model).exists():
                         self._remove(model)
@@ -232,6 +257,10 @@ class ModelPool:
                         weights.unlink()
                 clean_temporaries(folder)
         return removed
+
+    def _tagged(self, folder: Path) -> list[ModelId]:
+        """The models of a player's tags. Raises `DamagedModel` for a tag that does not read."""
+        return [self.resolve(f"{unquote(folder.name)}@{unquote(path.name)}") for path in folder.glob("tags/[!.]*")]
 
     @contextmanager
     def _holding(self, model: ModelId) -> Iterator[None]:

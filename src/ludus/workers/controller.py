@@ -33,10 +33,10 @@ from ludus.data.records import (
 from ludus.data.trees import Tree
 from ludus.league.league import League
 from ludus.league.matches import MatchConflictError, check_result
-from ludus.league.players import BY_HAND, FINAL, FROZEN, POPULATION, Player
+from ludus.league.players import BY_HAND, FINAL, FROZEN, POPULATION, RETIRED, Player
 from ludus.league.promotion import Snapshot
 from ludus.league.rules import EvaluationConfig
-from ludus.league.summary import due_retirements
+from ludus.league.summary import due_retirements, named_models
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError, require_pinned
@@ -97,6 +97,10 @@ class Controller:
         self._void_of: Counter[str | None] = Counter()
         """By actor: its matches that the game has made void since a match was last finished."""
         self._next_match_id = ledger.next_match_id()
+        self._retired: dict[str, int] = {}
+        """Snapshots that left, whose weights are to be deleted, and the row in which they did."""
+        self._retired_until = 0
+        """The last row that was searched for them."""
         self.episodes = EpisodeStatistics()
         self.clock = TrainingClock(league.seconds)
 
@@ -340,6 +344,31 @@ class Controller:
         if player is not None and (events := due_retirements(self.league, player)):
             self._commit(events)
             self._evaluations.move_best(self.league, [player])
+
+    def delete_retired(self, before: int) -> None:
+        """Delete the weights of snapshots that left the league up to row `before`, where the history of their role says
+        so and nothing names them. It follows from the ledger, so what a kill leaves over is deleted after a restart."""
+        rules = self.league.rules.roles
+        deleting = {name for name, role in rules.items() if role.history is not None and role.history.delete_models}
+        if not deleting:
+            return
+        for row, event in self._ledger.absences(self._retired_until):
+            if isinstance(event, PlayerRemoved) and event.reason == RETIRED:
+                self._retired[event.player] = row
+        self._retired_until = self._ledger.position[0]
+        players, named = self.league.players, named_models(self.league)
+        due = {
+            player: ModelId.parse(model)
+            for player, row in self._retired.items()
+            if row <= before
+            and players[player].parent_role in deleting
+            and (model := players[player].model) is not None
+            and model not in named
+        }
+        held = self._models.discard(due.values())
+        for player, its_model in due.items():
+            if its_model not in held:
+                del self._retired[player]
 
     def _take_over(self, takeover: Takeover) -> None:
         """Commit the donor's snapshot, if it is new, and the reset together, so that a kill never parts them."""

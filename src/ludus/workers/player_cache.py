@@ -260,11 +260,14 @@ def resolve_player(league: League, pool: ModelPool, text: str) -> tuple[ModelId,
     """The model and variant meant by `main.3` (a snapshot), `main@best`, `main@latest`, `main` (the newest snapshot) or
     `main:0:12`: what a snapshot pins, else live weights. Raises `UnknownModel` with the nearest name.
 
-    The best snapshot is the one that the evaluations of the league say, whatever the file of its tag says."""
+    The best snapshot is the one that the ledger names, whatever the file of its tag says."""
     text, _ = split_search(text)
     learning, at, tag = text.rpartition("@")
     if at and tag == BEST and learning in league.standings:
-        text = best_snapshot(league, learning) or text
+        if (best := best_snapshot(league, learning)) is None:
+            why = f"the ledger has no evaluation of a snapshot of {learning!r} yet"
+            raise UnknownModel(f"{text}: {why}; did you mean {learning}@latest?")
+        text = best
     player = league.players.get(text)
     if player is not None and player.scripted:
         raise UnknownModel(f"player {text!r} is a bot and has no model")

@@ -58,7 +58,7 @@ SMALLEST_START = 0.25
 PROBED_ROWS = 64
 """Decisions of a batch that the network is tried on after an update."""
 COMPARED_EVERY = 10
-"""Updates between two comparisons of live and averaged weights."""
+"""Updates between two comparisons of live and averaged weights, and of decisions with each other."""
 MOST_LOG_RATIO = 5.0
 """Of the averaged to the live probability of an action, so that one decision does not outweigh all others."""
 SAME = 1e-6
@@ -113,6 +113,8 @@ class TrainedPlayer:
         """Decisions not trained on because their trajectory held a NaN or an infinity."""
         self._average_kl: list[float] = []
         """Of the update under way, by kind of seat, where live and averaged weights were compared."""
+        self._constant: list[float] = []
+        """Of the update under way, by kind of seat, where decisions were compared: `losses.is_constant`."""
         self.show_life: Callable[[], None] = lambda: None
         """Called during an update, which may take minutes: after each preparation and each gradient step."""
 
@@ -196,6 +198,8 @@ class TrainedPlayer:
             # that distinguished the positions of the last batch may not distinguish those of this one.
             recorded = batch.value is not None and _differ(batch.value[valid])
             before, self._distinguishes[kind] = self._distinguishes.get(kind, recorded), _differ(values)
+            if self.step % COMPARED_EVERY == 0:
+                self._constant.append(float(losses.is_constant(unrolled, valid)))
             if before and recorded and not self._distinguishes[kind]:
                 return f"it gives every position the value {float(values.flatten()[0]):.3g}, which it did not before"
         return None
@@ -226,6 +230,9 @@ class TrainedPlayer:
         if self._average_kl:
             statistics["average_kl"] = fmean(self._average_kl)
             self._average_kl = []
+        if self._constant:
+            statistics["constant_policy"] = max(self._constant)
+            self._constant = []
         statistics["learning_rate"] = at(self.config.learning_rate, progress)
         statistics |= lags(seen, self.step, self.config.lag)
         if self.is_value_only:

@@ -16,7 +16,7 @@ import struct
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -268,7 +268,8 @@ def _models(run: Path, rows: Sequence[Row], known: Known, rules: Rules) -> Itera
             arrays, _ = read_tensors(file)
             digest = digest_of(arrays)
         except (OSError, ValueError, KeyError) as error:
-            if not rules.absent_allowed:
+            left = isinstance(error, FileNotFoundError) and player not in frozen_players(read_rows(run))
+            if not rules.absent_allowed and not left:  # a run that trains may have retired it since
                 yield f"I4: the model {model} of {player} does not open: {error}"
             continue
         if digest != about["digest"] and not rules.absent_allowed:
@@ -298,11 +299,20 @@ def _lineage(run: Path, about: Mapping[str, Any], model: str) -> Iterator[str]:
             return
         seen.add(name)
         files = [model_file(run, name, weights) for weights in ("live", "average")]
-        there = [path for file in files for end in (".json", ".gone") if (path := file.with_suffix(end)).exists()]
-        if not there:
+        found = _described(files)
+        if found is None:
             yield f"I4: the lineage of {model} ends at {name}, which is not there"
             return
-        about = json.loads(there[0].read_text())
+        about = found
+
+
+def _described(files: Sequence[Path]) -> Mapping[str, Any] | None:
+    """A run that trains may rename a description to .gone meanwhile."""
+    for path in (file.with_suffix(end) for file in files for end in (".json", ".gone")):
+        with suppress(FileNotFoundError):
+            found: Mapping[str, Any] = json.loads(path.read_text())
+            return found
+    return None
 
 
 def _checkpoints(run: Path, *, closed: bool) -> Iterator[str]:

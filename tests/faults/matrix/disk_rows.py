@@ -164,9 +164,14 @@ def bit_flipped(bench: Bench, rng: Random) -> None:
         run.end()
         file.write_bytes(content)
         run.rules.absent_allowed = False
+    before = returns_of(run, player)
     run.start()
-    wait(lambda: player in check.frozen_players(run.rows()), f"{player} to return")
+    wait(lambda: returns_of(run, player) > before, f"{player} to return")
     run.kill_everything()
+
+
+def returns_of(run: Subject, player: str) -> int:
+    return sum(row["event"] == "player_returned" and row["player"] == player for row in run.rows())
 
 
 # --- parts that do not belong together ---
@@ -196,16 +201,20 @@ def copied(bench: Bench, run: Subject) -> Subject:
 @row(
     42,
     "parts of a folder lost between two lives",
-    "checkpoints or ledger removed, an older ledger, or older ones of both; then a resume",
+    "checkpoints (also with the ledger's note of them) or ledger removed, an older ledger, or older ones of both; "
+    "then a resume",
     "refused by name",
 )
 def parts_lost(bench: Bench, rng: Random) -> None:
     run = copied(bench, with_past(bench))
-    what = rng.choice(("checkpoints", "ledger", "older ledger", "older ledger and checkpoints"))
+    what = rng.choice(("checkpoints", "checkpoints and note", "ledger", "older ledger", "older ledger and checkpoints"))
     if what == "older ledger and checkpoints":
         run = with_newer_models(bench, run)
-    elif what == "checkpoints":
+    elif what.startswith("checkpoints"):
         shutil.rmtree(run.run / "checkpoints")
+        if what == "checkpoints and note":
+            with closing(sqlite3.connect(run.run / "ledger.db", isolation_level=None)) as connection:
+                connection.execute("DELETE FROM latest_checkpoint")
     elif what == "ledger":
         (run.run / "ledger.db").unlink()
     else:
@@ -222,12 +231,16 @@ def parts_lost(bench: Bench, rng: Random) -> None:
 
 def with_newer_models(bench: Bench, run: Subject) -> Subject:
     """A copy of the run with the models of a later time."""
-    before, older = len(check.frozen_players(run.rows())), copied(bench, run)
+    before, older = snapshots_taken(run), copied(bench, run)
     run.start()
-    wait(lambda: len(check.frozen_players(run.rows())) >= before + 2, "two snapshots")
+    wait(lambda: snapshots_taken(run) >= before + 2, "two snapshots")
     run.stop()
     shutil.copytree(run.run / "models", older.run / "models", dirs_exist_ok=True)
     return older
+
+
+def snapshots_taken(run: Subject) -> int:
+    return sum(row["event"] == "player_added" and row["role"] == "frozen" for row in run.rows())
 
 
 def keep_first_rows(ledger: Path, number: int) -> None:

@@ -35,6 +35,7 @@ from ludus.algorithms.algorithm import Loss
 from ludus.data.addresses import load_address
 from ludus.games import Kuhn
 from ludus.games.isolation.isolated import Isolation
+from ludus.league import BoundedHistory
 from ludus.league.payoff import PayoffRules
 from ludus.workers.messages import ReportResult
 
@@ -132,7 +133,8 @@ def _acknowledged(request: ReportResult) -> None:
 
 def plain(**changes: Any) -> Experiment:
     opponents = Mixture(branches=((SELF_PLAY, SelfPlay()), (1 - SELF_PLAY, PFSP(weighting="squared"))))
-    role = Role(matchmaking=opponents, promotion=BySteps(every=PROMOTED_EVERY))
+    history = BoundedHistory(size=5, strongest=1, delete_models=True)
+    role = Role(matchmaking=opponents, promotion=BySteps(every=PROMOTED_EVERY), history=history)
     described = Experiment(
         name="faulty",
         game=FaultyKuhn(),

@@ -14,6 +14,7 @@ import time
 from bare_server import frame, play, unframe
 
 fault, when = [*sys.argv[1:], "", ""][:2]
+asked = []
 
 
 def exactly(connection, size):
@@ -30,7 +31,8 @@ def requests(connection):
     while True:
         (size,) = struct.unpack("<I", exactly(connection, 4))
         content = exactly(connection, size)
-        if unframe(content)[0]["message"] == when:
+        asked.append(unframe(content)[0]["message"])
+        if asked[-1] == when and fault != "twice":
             fail(connection)  # in place of the answer
         else:
             yield content
@@ -69,3 +71,6 @@ key = bytes.fromhex(os.environ["LUDUS_ENGINE_KEY"])
 connected.sendall(bytes(16) if fault == "key" else key)
 for answer in play(requests(connected), None):
     send(connected, answer)
+    if asked[-1] == when and fault == "twice":
+        time.sleep(0.2)  # so that it arrives alone
+        send(connected, answer)

@@ -134,6 +134,19 @@ def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
     batch.close()
 
 
+def test_an_engine_that_answers_twice_does_not_stay_an_answer_behind() -> None:
+    batch = nim("twice", "step").tables(2)
+    begin(batch)
+    batch.step(allocate_actions(batch.spec, 2))
+    assert lost_tables(batch) == {}
+    time.sleep(0.5)  # until the second answer is there
+    batch.step(allocate_actions(batch.spec, 2))
+    assert re.search(r"python\S* answered nonsense: it answered twice", lost_tables(batch)[0])
+    begin(batch)
+    assert lost_tables(batch) == {}
+    batch.close()
+
+
 def test_the_engine_ends_with_its_tables() -> None:
     batch = nim().tables(1)
     guard = batch._stream._process.pid  # type: ignore[attr-defined]

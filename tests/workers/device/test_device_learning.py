@@ -293,6 +293,20 @@ def test_numbers_that_are_not_finite_change_only_the_player_that_has_them() -> N
     assert any((changed[name] != array).any() for name, array in healthy.items())
 
 
+def test_a_player_whose_policy_is_constant_is_told_from_one_that_is_not() -> None:
+    """Its values still distinguish positions."""
+    engine = new_engine("connect_four", learners=2, batch=256)
+    engine.players[0].config = engine.players[1].config = replace(engine.players[0].config, learning_rate=0.0)
+    engine.iterate(0.0)
+    assert [one["constant_policy"] for one in engine.read()] == [0.0, 0.0]
+    views = engine.learning.views(engine.weights[:2])
+    [name] = [name for name in views if name.endswith("scores.weight")]
+    views[name][0].zero_()
+    engine.iterate(0.0)
+    assert [one["constant_policy"] for one in engine.read()] == [1.0, 0.0]
+    assert engine.learning.highest[0] > engine.learning.lowest[0]
+
+
 def test_products_in_bfloat16_keep_float32_weights_and_learn_about_the_same() -> None:
     full = new_engine("kuhn", batch=256, tables=32, minibatch=10**6)
     half = new_engine("kuhn", batch=256, tables=32, minibatch=10**6, config=DeviceConfig(precision="bfloat16"))

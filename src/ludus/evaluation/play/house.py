@@ -20,9 +20,9 @@ from ludus.games.pictures import written_score
 from ludus.games.recording import innermost
 from ludus.games.seat_rows import GameError
 from ludus.league.league import League
-from ludus.league.summary import elo_of, summarise
+from ludus.league.summary import best_snapshot, elo_of, summarise
 from ludus.runtime.assemble import load_players
-from ludus.store.model_pool import UnknownModel, Variant
+from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFolder
 from ludus.workers.player_cache import SeatedPlayer, is_model_name, played_weights, resolve_player
 
@@ -75,7 +75,7 @@ class Opponents:
         with self._lock:
             self._follow()
             learning = list(self._league.standings)
-            best = [f"{player}{BEST}" for player in learning if self._has(f"{player}{BEST}")]
+            best = [f"{player}{BEST}" for player in learning if best_snapshot(self._league, player) is not None]
             frozen = list(reversed(self._league.candidates.frozen()))
         bots = list(self._experiment.grouped_game.bots())
         return {"best so far": best, "learning": learning, "snapshots, newest first": frozen, "bots": bots}
@@ -139,13 +139,6 @@ class Opponents:
         candidates = self._league.candidates
         pinned = [player.id for player in candidates.players if player.frozen and player.model == str(model)]
         return pinned[-1] if pinned else model.player
-
-    def _has(self, name: str) -> bool:
-        try:
-            self._folder.models.resolve(name)
-        except UnknownModel:
-            return False
-        return True
 
     def _follow(self) -> None:
         with self._folder.ledger(read_only=True) as ledger:

@@ -144,6 +144,7 @@ class EngineStream:
         """The answer; raises `ServerLost`, or `ServerRefused`."""
         name, limit_s = self._engine.name, self._engine.step_seconds
         try:
+            self._frames.require_silence()
             self._frames.send(messages.pack(request, arrays))
             frame = self._frames.receive()
         except TimeoutError:

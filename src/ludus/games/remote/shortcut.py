@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import socket
 import struct
 import sys
@@ -37,6 +38,8 @@ class FrameSocket:
         self._socket = connected
         self._most = most_bytes
         self._ending = threading.Lock()
+        self._incoming = select.poll()
+        self._incoming.register(connected, select.POLLIN)
 
     def send(self, frame: bytes) -> None:
         if len(frame) > self._most:
@@ -79,6 +82,12 @@ class FrameSocket:
                 return None
             rest = rest[taken:]
         return frame
+
+    def require_silence(self) -> None:
+        """Raise `WireError` if there is anything to read before the next frame is sent: a second answer to the last one
+        would be taken for the answer to the next."""
+        if self._incoming.poll(0) and self._socket.recv(1, socket.MSG_PEEK):
+            raise WireError("it answered twice")
 
     def hang_up(self) -> None:
         """Ends `receive`; may be called from any thread."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from ludus.algorithms.losses import is_constant
 from ludus.data.batch import Batch
 from ludus.data.search import SEARCH_POLICY
 from ludus.data.trees import under
@@ -419,11 +420,13 @@ class Learning:
             one = partial(self._of_player, number=number, length=length)
             own = {name: one(column) for name, column in by_player.items()}
             batch = self._loss_batch(own, {name: tensor[number] for name, tensor in memory.items()}, progress)
-            policy: Any = OneOfStack(self._stack, _mapped(unrolled, one), {})
+            outputs = _mapped(unrolled, one)
+            policy: Any = OneOfStack(self._stack, outputs, {})
             loss = player.algorithm.loss(policy, batch)
             totals.append(loss.total)
             with torch.no_grad():  # `Loss.measured` itself cannot be compiled
-                measured.append({**loss.statistics, **(loss.details() if loss.details is not None else {})})
+                details = {**loss.statistics, **(loss.details() if loss.details is not None else {})}
+                measured.append({**details, "constant_policy": is_constant(outputs, batch.valid)})
         names = dict.fromkeys(name for one in measured for name in one)
         nothing = torch.zeros_like(totals[0].detach())
         statistics = {name: torch.stack([one.get(name, nothing) for one in measured]) for name in names}
