@@ -183,7 +183,12 @@ def row(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("names", nargs="*", default=[one for one in STRENGTHS if "device" not in one], help=", ".join((*STRENGTHS, "hidden")))
+    arguments.add_argument(
+        "names",
+        nargs="*",
+        default=[one for one in STRENGTHS if "device" not in one],
+        help=", ".join((*STRENGTHS, "hidden")),
+    )
     arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     arguments.add_argument("--set", dest="settings", action="append", default=[], metavar="PATH=VALUE")
     arguments.add_argument("--games", type=int, default=GAMES, help="against each opponent")
