@@ -36,6 +36,7 @@ from ludus.data.records import (
 from ludus.games import ConnectFour, Goofspiel, Siege, Skirmish
 from ludus.league import PFSP, BoundedHistory, BySteps, ByTime, FixedLaw, LeagueRules, Live, Mixture, Role, SelfPlay
 from ludus.models.network_policy import ActorCritic
+from ludus.recipes import skirmish_alphastar
 from ludus.runtime.assemble import CHECKPOINT, exact_report, load_experiment, load_league
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.device import DeviceWorkers, device_training, require_on_device, tensor_game
@@ -43,6 +44,7 @@ from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.config import DeviceConfig, Openings
+from ludus.workers.device.matches import plays_uniformly
 from ludus.workers.worker import Diverged, Progress, StopTraining, Worker
 
 MIXED = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
@@ -401,6 +403,14 @@ def test_what_it_cannot_do_is_refused_by_name(changes: Mapping[str, Any], messag
     experiment = apply_overrides(tiny(runtime="device", **{n: v for n, v in whole.items() if "." not in n}), texts)
     with pytest.raises(ConfigError, match=message):
         require_on_device(experiment)
+
+
+def test_the_random_bot_is_an_opponent_in_training_where_strategies_are_shown() -> None:
+    described = skirmish_alphastar.experiment()
+    able = replace(described, runtime="device", league=replace(described.league, bots=("random",)))
+    require_on_device(able)
+    assert plays_uniformly(able.grouped_game.bots()["random"])
+    assert not plays_uniformly(described.grouped_game.bots()["rush"])
 
 
 def test_models_to_start_from_may_be_addresses_when_a_run_is_checked() -> None:

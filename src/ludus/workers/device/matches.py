@@ -15,6 +15,7 @@ from ludus.data.records import Match, ModelId, Pair, Result
 from ludus.data.trees import Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot
+from ludus.games.tables import InnerBot
 from ludus.workers.device.engine import Engine
 from ludus.workers.device.played import Tally
 from ludus.workers.worker import IDLE, Progress, TrainingFailed
@@ -22,6 +23,8 @@ from ludus.workers.worker import IDLE, Progress, TrainingFailed
 
 def plays_uniformly(bot: Bot) -> bool:
     """Whether it is the bot that the engine plays in every game. Others need a twin in torch, see `TensorBots`."""
+    while isinstance(bot, InnerBot):  # of a wrapper that only shows more
+        bot = bot.bot
     return isinstance(bot, RandomBot)
 
 
