@@ -215,3 +215,12 @@ def test_a_small_budget_still_has_many_matches(given: dict[str, Any]) -> None:
     board = placed("connect_four", H200, "device", budget=100_000_000).experiment.actor
     assert board.episodes_per_table < 20
     assert board.num_tables // board.matches < 131_072 // 16
+
+
+@pytest.mark.parametrize("budget", [20_000, 1_000_000])
+@pytest.mark.parametrize("tables", [16, 24, 64])
+def test_few_tables_of_the_user_are_cut_into_matches_of_two_at_least(tables: int, budget: int) -> None:
+    """A match in which seats move in turn needs as many."""
+    actor = placed("connect_four", H200, "device", actor__num_tables=tables, budget=budget).experiment.actor
+    assert actor.num_tables == tables
+    assert tables // actor.matches >= 2

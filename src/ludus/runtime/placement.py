@@ -143,7 +143,8 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
         num_tables = max(2, wanted // matches // 2 * 2) * matches
         if is_given("actor.num_tables", given):
             num_tables = experiment.actor.num_tables
-            matches = next(number for number in range(matches, 0, -1) if num_tables % number == 0)
+            most = max(1, min(matches, num_tables // 2))  # of two tables each, where seats move in turn
+            matches = next(number for number in range(most, 0, -1) if num_tables % number == 0)
         batch = size.steps_of_iteration * deciding * num_tables // players
         if is_given("learner.batch_size", given):
             batch = experiment.learner.batch_size
@@ -154,7 +155,7 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
             episodes = max(least, int(total / (_FEWEST_MATCHES * players * of_match)) // teams * teams)
         elif too_few and not is_given("actor.matches", given) and 2 * matches <= _MOST_AT_A_TIME * players:
             matches *= 2
-            if is_given("actor.num_tables", given) and num_tables % matches:
+            if is_given("actor.num_tables", given) and (num_tables % matches or num_tables < 2 * matches):
                 matches //= 2
                 break
         else:
