@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 import torch
 from engines import MODEL, SMALL_ALPHASTAR, new_engine, new_players
+from functorch.compile import nop
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch
 
 from ludus import PPO, ActorCritic, AlphaStarGradient, Linear, MagnetPolicyGradient
 from ludus.algorithms import A2C, EarlyGame, Impala, Reference, Teacher
@@ -377,3 +380,37 @@ def test_steps_and_losses_compile_in_one_piece(
     plain = new_engine(address, **given)
     plain.iterate(0.0)
     torch.testing.assert_close(engine.weights, plain.weights, atol=2e-4, rtol=0.0)
+
+
+def test_a_part_whose_backward_pass_cannot_be_compiled_runs_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, in the first iteration, and with a warning; the other parts stay compiled."""
+
+    def refuse(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("no kernel for this")
+
+    compilers = iter([aot_autograd(fw_compiler=nop), aot_autograd(fw_compiler=nop, bw_compiler=refuse)])
+    to_compile = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda function, *, dynamic, options: to_compile(function, backend=next(compilers))
+    )
+    monkeypatch.setattr(functorch, "force_non_lazy_backward_lowering", False)
+    engine = new_engine("tic_tac_toe")
+    engine._compiles = True
+
+    def squared(numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.square().sum()
+
+    def cubed(numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.pow(3).sum()
+
+    able, unable = engine._compiled(squared), engine._compiled(cubed)
+    numbers = torch.tensor([1.0, 2.0], requires_grad=True)
+    for _ in range(2):
+        for function, expected in ((able, 2 * numbers), (unable, 3 * numbers**2)):
+            [gradient] = torch.autograd.grad(function(numbers), numbers)
+            torch.testing.assert_close(gradient, expected)
+    [warning] = [record.getMessage() for record in caplog.records if "cannot be compiled" in record.message]
+    assert warning.startswith("cubed cannot be compiled and runs as it is, which is slower: ")
+    assert "no kernel for this" in warning

@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch._functorch import config as functorch
 
 from ludus.data.schedules import at
 from ludus.data.trees import Array
@@ -223,6 +225,9 @@ class Engine:
         """The function, compiled if this engine compiles; as it is if that fails."""
         if not self._compiles:
             return function
+        # Else a backward pass is compiled when it first runs: after `call`, which could not go on without.
+        with suppress(AttributeError):  # older versions of PyTorch do not have it
+            functorch.force_non_lazy_backward_lowering = True
         options: dict[str, Any] = {"max_autotune_gemm": True} if self._autotunes else {}
         chosen = torch.compile(function, dynamic=False, options=options)
 

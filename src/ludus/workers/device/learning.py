@@ -84,8 +84,7 @@ class Learning:
         """Whether many rows are no decisions: they are left out of minibatches one by one."""
         self._share = 1.0
         """Share of the rows that are trained on, at most."""
-        self._fold = compiled(lambda sides, trained, played: trajectories(layout, sides, trained, played))
-        self._cut = compiled(lambda streams, played: sequences(layout, streams, played))
+        self._fold, self._cut = compiled(self._trajectories), compiled(self._sequences_of)
         self._losses = compiled(self._losses_of)
         self._prepare_all = compiled(self._prepared_of_all)
         self._sides = layout.side_of_group.to(self._device).repeat_interleave(layout.rows, 1)
@@ -254,6 +253,12 @@ class Learning:
         state_index = chunks(cut.step * layout.num_tables + self._table_of_row.unsqueeze(1))
         memory = {name: tensor.flatten(0, 2) for name, tensor in played.memory.items()}
         return _Rows(played, columns, state_index, streams, memory)
+
+    def _trajectories(self, sides: Tensor, trained: Tensor, played: Played) -> Streams:
+        return trajectories(self._layout, sides, trained, played)
+
+    def _sequences_of(self, streams: Streams, played: Played) -> Sequences:
+        return sequences(self._layout, streams, played)
 
     def _states(self, rows: _Rows, chunks: Tensor) -> TensorState:
         """The states of the rows of chunks: [rows, ...]."""
