@@ -238,8 +238,8 @@ class Experiment:
                     f"learner.recompute: {type(self.algorithm).__name__} as it is set has no use for "
                     f"recomputed {one}; of what can be recomputed it uses: {able}"
                 )
-        pays = not isinstance(self.game, WithStrategies) or self.game.pays
-        further = sorted({reward for kind in self.game.spec.kinds for reward in kind.rewards}) if pays else []
+        paying = self.game.game if isinstance(self.game, WithStrategies) and not self.game.pays else self.game
+        further = sorted({reward for kind in paying.spec.kinds for reward in kind.rewards})
         if further and not self.algorithm.takes_further_rewards:
             raise ValueError(
                 f"{self.game.spec.name} has further rewards ({', '.join(further)}), which "

@@ -14,6 +14,7 @@ from building_game import FACTS, PLACES, Building
 from ludus.algorithms.alphastar import AlphaStarGradient, RewardWeights
 from ludus.algorithms.teacher import Teacher
 from ludus.config import encode
+from ludus.data.specs import GameSpec
 from ludus.data.trees import Tree
 from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Skirmish
@@ -145,3 +146,15 @@ def test_a_game_that_shows_no_strategy_pays_no_further_rewards_that_an_algorithm
     assert replace(skirmish.experiment(), game=game.without()).game == game.without()
     with pytest.raises(ValueError, match="which PPO ignores"):
         replace(skirmish.experiment(), game=replace(game, shown=0.0, fixed=3))
+
+
+def test_rewards_of_the_game_inside_are_not_ignored_where_it_shows_no_strategy() -> None:
+    class Paying(Skirmish):
+        @property
+        def spec(self) -> GameSpec:
+            spec = super().spec
+            return replace(spec, kinds=tuple(replace(kind, rewards=("patches",)) for kind in spec.kinds))
+
+    game = WithStrategies(game=Paying(), strategies="skirmish", types=5).without()
+    with pytest.raises(ValueError, match=r"skirmish has further rewards \(patches\), which PPO ignores"):
+        replace(skirmish.experiment(), game=game)
