@@ -247,6 +247,20 @@ def test_a_bot_that_chooses_what_it_may_not_is_named() -> None:
     assert found == "bot wrong: move is an illegal option"
 
 
+def test_a_bot_that_chooses_what_does_not_exist_is_named() -> None:
+    class Off(TensorBots):
+        names = ("off",)
+
+        def act(self, numbers: Any, observation: Any, legal: Any, draws: Any) -> dict[str, torch.Tensor]:
+            return {"move": torch.full_like(numbers, 9)}
+
+    class WithBots(TensorTicTacToe):
+        def tensor_bots(self) -> TensorBots:
+            return Off()
+
+    assert fixed_shape_faults(WithBots(resolve("tic_tac_toe"))) == ["bot off: move is an illegal option"]
+
+
 def test_the_check_of_a_game_compares_its_tensor_twin() -> None:
     verdicts = {one.promise: one for one in check_game("kuhn", episodes=8).verdicts}
     assert verdicts["tensor_twin"].times == 1

@@ -131,7 +131,8 @@ def _bot_faults(game: TensorGame, state: TensorState, seats: Tensor) -> list[str
                 expected = (len(seats), *picks)
                 found.append(f"bot {name}: {head} is {tuple(action.shape)} {action.dtype}, expected {expected} int64")
             elif head in masks and spec.when is None and not picks:
-                legal = masks[head].gather(1, action.unsqueeze(1)).squeeze(1)
+                inside = (action >= 0) & (action < masks[head].shape[1])
+                legal = inside & masks[head].gather(1, torch.where(inside, action, 0).unsqueeze(1)).squeeze(1)
                 if not bool((legal | ~game.to_act(state)[:, 0]).all()):
                     found.append(f"bot {name}: {head} is an illegal option")
     return found
