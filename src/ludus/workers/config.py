@@ -140,7 +140,7 @@ class DeviceConfig:
     compile: bool = True
     """Compile the steps of play and the losses, on a GPU. The first updates then take a minute or two."""
     autotune: bool = False
-    """While compiling, try several kernels for each matrix product: another minute, then about a fifth faster."""
+    """While compiling, try several kernels for each matrix product: another minute, then about a sixth faster."""
     graph: bool = True
     """Record an iteration as one CUDA graph, on a GPU."""
     updates_per_round: int | None = None
