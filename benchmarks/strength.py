@@ -186,7 +186,7 @@ def main() -> None:
     arguments.add_argument(
         "names",
         nargs="*",
-        default=[one for one in STRENGTHS if "device" not in one],
+        default=[name for name, one in STRENGTHS.items() if one.runtime != "device"],
         help=", ".join((*STRENGTHS, "hidden")),
     )
     arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
