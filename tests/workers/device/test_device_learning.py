@@ -414,3 +414,30 @@ def test_a_part_whose_backward_pass_cannot_be_compiled_runs_as_it_is(
     [warning] = [record.getMessage() for record in caplog.records if "cannot be compiled" in record.message]
     assert warning.startswith("cubed cannot be compiled and runs as it is, which is slower: ")
     assert "no kernel for this" in warning
+
+
+def test_what_cannot_be_compiled_for_other_groups_later_on_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the first frozen opponents come in a game whose play is no CUDA graph. Other errors end the run."""
+    engine = new_engine("tic_tac_toe")
+    engine._compiles, refused = True, [False]
+
+    def compiled(function: Any, **options: Any) -> Any:
+        def call(number: int) -> int:
+            if engine.rollout.alike is not refused[0]:
+                raise RuntimeError("no kernel for this")
+            return 10 * function(number)
+
+        return call
+
+    def doubled(number: int) -> int:
+        return 2 * number
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    first, second = engine._compiled(doubled), engine._compiled(doubled)
+    assert (first(1), second(1)) == (20, 20)
+    engine._iterations = 5
+    engine.rollout.alike = True
+    assert first(1) == 2
+    engine.rollout.alike, refused[0] = False, True
+    with pytest.raises(RuntimeError, match="no kernel for this"):
+        second(1)

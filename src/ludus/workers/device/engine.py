@@ -231,17 +231,22 @@ class Engine:
         options: dict[str, Any] = {"max_autotune_gemm": True} if self._autotunes else {}
         chosen = torch.compile(function, dynamic=False, options=options)
 
+        worked: set[bool] = set()  # other groups are other shapes, for which it is compiled again
+
         def call(*given: Any) -> Any:
             nonlocal chosen
-            if self._iterations or chosen is function:
+            groups = self.rollout.alike
+            if chosen is function or (self._iterations and groups in worked):
                 return chosen(*given)
             try:
-                return chosen(*given)
+                found = chosen(*given)
             except Exception as error:
                 name = getattr(function, "__name__", "a part")
                 _log.warning("%s cannot be compiled and runs as it is, which is slower: %s", name.strip("_"), error)
                 chosen = function
                 return function(*given)
+            worked.add(groups)
+            return found
 
         return call
 
