@@ -36,7 +36,7 @@ PACKAGES: dict[str, ModuleType] = {
     "algorithms": ludus.algorithms,
 }
 NAMES = [(door, name) for door, package in PACKAGES.items() for name in package.__all__]
-LIBRARIES = {"LoopbackCluster": "ray", "GameClient": "grpc", "Atari": "ale_py"}
+LIBRARIES = {"LoopbackCluster": "ray", "GameClient": "grpc", "Atari": "ale_py", "Pgx": "pgx"}
 """Names that need a library which is not installed everywhere."""
 WRAPPED = {"load_experiment"}
 """Names whose public meaning takes more than the private one."""
