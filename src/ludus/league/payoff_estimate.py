@@ -216,7 +216,7 @@ def least_known_pair(
     return (players[later], players[earlier]) if gain[earlier, later] > -np.inf else None
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)  # it grows with the square of the league
 def _each_pair_once(size: int) -> Floats:
     """0 above the diagonal, minus infinity elsewhere."""
     return np.where(np.triu(np.ones((size, size), np.bool_), 1), 0.0, -np.inf)
