@@ -139,7 +139,7 @@ def test_the_pace_of_rare_steps_is_taken_over_several() -> None:
 def test_settings_of_a_recipe_begin_lines_of_their_own(tmp_path: Path) -> None:
     terminal = Terminal(columns=80, rows=400)
     with running(terminal, tmp_path, "recipes", "kuhn") as listing:
-        terminal.until(lambda: any(line.startswith("actors=") for line in terminal.lines))
+        terminal.until(lambda: "repeats a run exactly" in " ".join(line.strip() for line in terminal.lines))  # the end
         assert listing.wait(timeout=60) == 0
     begun = [line for line in terminal.lines if line and not line.startswith(("    ", "ludus recipes is loading"))]
     assert [line for line in begun if "=" not in line.partition(" ")[0]] == []
