@@ -179,9 +179,9 @@ class Coordinator(Generic[W]):
         self._learner_failures = 0
         """The learner's own, since a checkpoint was last written."""
         self._saved_at = 0
+        """Decisions that the latest checkpoint has."""
         self._saved_row = 0
         """Of the ledger, at which the latest checkpoint of this start was made."""
-        """Decisions that the latest checkpoint has."""
         self._save_next = 0.0
         """When the next checkpoint is due by time (monotonic)."""
         self._looked = time.monotonic()

@@ -230,13 +230,13 @@ class Engine:
             functorch.force_non_lazy_backward_lowering = True
         options: dict[str, Any] = {"max_autotune_gemm": True} if self._autotunes else {}
         chosen = torch.compile(function, dynamic=False, options=options)
-
-        worked: set[bool] = set()  # other groups are other shapes, for which it is compiled again
+        worked: set[bool] = set()
+        """Values of `Rollout.alike` with which it has run: the other one has other shapes, and is compiled anew."""
 
         def call(*given: Any) -> Any:
             nonlocal chosen
-            groups = self.rollout.alike
-            if chosen is function or (self._iterations and groups in worked):
+            alike = self.rollout.alike
+            if chosen is function or (self._iterations and alike in worked):
                 return chosen(*given)
             try:
                 found = chosen(*given)
@@ -245,7 +245,7 @@ class Engine:
                 _log.warning("%s cannot be compiled and runs as it is, which is slower: %s", name.strip("_"), error)
                 chosen = function
                 return function(*given)
-            worked.add(groups)
+            worked.add(alike)
             return found
 
         return call
