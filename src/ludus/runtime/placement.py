@@ -132,34 +132,31 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
     players = sum(role.count for role in experiment.league.roles.values())
     has_maps = any(map(uses_convolutions, build_policies(experiment, experiment.seed)))
     size = _SIZE_WITH_MAPS if has_maps else _SIZE
-    matches = experiment.actor.matches if is_given("actor.matches", given) else size.matches * players
     wanted = min(max(gpu.memory_bytes // size.bytes_of_table, size.fewest_tables), size.most_tables)
     teams, facts = experiment.game.spec.num_teams, facts_of(experiment.game)
     seats, deciding = experiment.game.spec.num_seats, teams if facts.simultaneous else 1
     steps = facts.decisions * (1 if facts.simultaneous else seats)
     least = max(experiment.actor.episodes_per_table, teams)
-    episodes = max(least, -(-round(size.steps_of_match / max(steps, 1.0)) // teams) * teams)
+    usual = max(least, -(-round(size.steps_of_match / max(steps, 1.0)) // teams) * teams)
+    asked, most = size.matches * players, _MOST_AT_A_TIME * players
+    if is_given("actor.matches", given):
+        asked = most = experiment.actor.matches
     while True:
-        num_tables = max(2, wanted // matches // 2 * 2) * matches
+        matches, num_tables = asked, max(2, wanted // asked // 2 * 2) * asked
         if is_given("actor.num_tables", given):
             num_tables = experiment.actor.num_tables
-            most = max(1, min(matches, num_tables // 2))  # of two tables each, where seats move in turn
-            matches = next(number for number in range(most, 0, -1) if num_tables % number == 0)
+            fitting = max(1, min(asked, num_tables // 2))  # of two tables each, where seats move in turn
+            matches = next(number for number in range(fitting, 0, -1) if num_tables % number == 0)
         batch = size.steps_of_iteration * deciding * num_tables // players
         if is_given("learner.batch_size", given):
             batch = experiment.learner.batch_size
         total = experiment.budget if is_given("budget", given) else size.updates * batch * players
-        of_match = num_tables // matches * max(facts.decisions, 1.0) * seats
-        too_few = total < _FEWEST_MATCHES * players * of_match * episodes
-        if too_few and episodes > least:
-            episodes = max(least, int(total / (_FEWEST_MATCHES * players * of_match)) // teams * teams)
-        elif too_few and not is_given("actor.matches", given) and 2 * matches <= _MOST_AT_A_TIME * players:
-            matches *= 2
-            if is_given("actor.num_tables", given) and (num_tables % matches or num_tables < 2 * matches):
-                matches //= 2
-                break
-        else:
+        of_episode = num_tables // matches * max(facts.decisions, 1.0) * seats
+        affordable = int(total / (_FEWEST_MATCHES * players * of_episode)) // teams * teams
+        if affordable >= least or 2 * asked > most:
             break
+        asked *= 2  # more matches, at fewer tables each
+    episodes = max(least, min(usual, affordable))
     found: dict[str, Any] = {
         "actor.num_tables": num_tables,
         "actor.matches": matches,
