@@ -357,7 +357,8 @@ class GameRecorder:
         """The newest pair that is due, once there is time for it; None at the end."""
         with self._changed:
             while True:
-                while self._due and (self._due[-1].sides in self._known or self._has_left(self._due[-1])):
+                has_left = self._training.league.has_left
+                while self._due and (self._due[-1].sides in self._known or any(map(has_left, self._due[-1].sides))):
                     self._due.pop()
                 now = time.monotonic()
                 free = 2 * FREE_S if self._is_ending else FREE_S
@@ -367,12 +368,6 @@ class GameRecorder:
                 if self._is_ending:  # nobody waits for its share of the time
                     return None
                 self._changed.wait(wait if self._due else None)
-
-    def _has_left(self, due: _Due) -> bool:
-        """Whether one of the players has left the league since: its weights may be deleted."""
-        league = self._training.league
-        members = set(league.candidates)
-        return any(name in league.players and name not in members and name not in league.absent for name in due.sides)
 
     def _record(self, due: _Due) -> None:
         experiment, league = self._experiment, self._training.league

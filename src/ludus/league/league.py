@@ -149,6 +149,10 @@ class League:
         """Settings changed for all players since the run began, by path."""
         return dict(self._settings)
 
+    def has_left(self, player: str) -> bool:
+        """Whether it was removed from the league. Its weights may be deleted."""
+        return self._roster.has_left(player)
+
     def role_of(self, player: str) -> str | None:
         """The role of a learning player that is or was in the league; None for any other."""
         known = self.players.get(player)

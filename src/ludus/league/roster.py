@@ -53,6 +53,9 @@ class Roster:
         """Whether it is a current player; in constant time, unlike `candidates`."""
         return player in self.players and player not in self._removed and player not in self.absent
 
+    def has_left(self, player: str) -> bool:
+        return player in self._removed
+
     def standing(self, player: str) -> Standing:
         if player not in self.standings:
             raise ValueError(unknown("learning player", player, self.standings))

@@ -446,8 +446,8 @@ def load_players(
                 model, pinned = resolve_player(league, folder.models, name)
                 arrays = folder.models.fetch(model, pinned)
             except UnknownModel as error:
-                left = name in league.players and name not in (*league.candidates, *league.absent)
-                raise ConfigError(f"{name} has left the league: {error}" if left else str(error)) from None
+                left = f"{name} has left the league: " if league.has_left(name) else ""
+                raise ConfigError(f"{left}{error}") from None
         policies = networks.load(model, arrays)
         seated[text] = SeatedPlayer(policies=policies, model=model, greedy=greedy, pinned=True)
         if simulations is not None:
