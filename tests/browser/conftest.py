@@ -49,6 +49,8 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
     yield open_one
     for context in contexts:
+        for page in context.pages:  # a handler that is still at work would fail in the next test
+            page.unroute_all(behavior="wait")
         context.close()
     assert complaints == []
 
