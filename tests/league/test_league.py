@@ -234,6 +234,25 @@ def test_an_absent_player_gets_no_matches_until_it_returns() -> None:
     assert league.state_digest() != away
 
 
+def test_payoffs_grow_with_the_league_and_not_with_its_past() -> None:
+    """A bounded history retires snapshots for as long as a run goes on. Results that were under way come late."""
+    league = started(RULES)
+    league.apply(LearnerProgress("main", 0, 1, 1))
+    for number in range(1, 200):
+        league.apply(PlayerAdded(f"main.{number}", "frozen", parent="main", model=f"main:0:{number}"))
+        match = match_of("main", f"main.{number}", id=2 * number)
+        late = match_of("random", f"main.{number}", id=2 * number + 1)
+        league.apply(MatchIssued(match))
+        league.apply(MatchFinished(result_of(match, (60, 0, 40))))
+        league.apply(MatchIssued(late))
+        if number < 197:
+            league.apply(PlayerRemoved(f"main.{number}"))
+        league.apply(MatchFinished(result_of(late, (50, 0, 50))))
+    assert len(league.payoffs.fingerprint()) < 20_000  # the tables of 200 players have 3 MB
+    assert league.payoffs.combined.games("main", "main.199") == 100
+    assert league.payoffs.combined.games("main", "main.100") == 0
+
+
 def test_only_learning_players_train_and_only_in_training() -> None:
     league = started(RULES)
     bot_trains = Match(0, "training", (Side(("main",)), Side(("random",), trains=True)), 1, 1)

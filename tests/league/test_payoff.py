@@ -178,6 +178,28 @@ def test_a_copy_is_folded_on_its_own() -> None:
     assert (payoff.win_rate("a", "b"), copied.win_rate("a", "b")) == (0.6, 0.8)
 
 
+@settings(deadline=None, max_examples=60)
+@given(ROWS, st.lists(st.integers(0, 4), max_size=5), ROWS)
+def test_a_player_that_is_forgotten_leaves_no_trace(
+    before: list[tuple[int, int, int, int, int]], leaving: list[int], after: list[tuple[int, int, int, int, int]]
+) -> None:
+    rules = PayoffRules(decay=0.9, min_games=0)
+    staying = [row for row in before if not {row[0], row[1]} & {*leaving}]
+    payoff, expected = _fold(before, rules), _fold(staying + after, rules)
+    for number in leaving:
+        payoff.forget(f"p{number}")
+    again = Payoff(rules)
+    again.load(payoff.fingerprint())
+    names = [f"p{index}" for index in range(5)]
+    for one in (payoff, again):
+        for a, b, *counts in after:
+            match = match_of(f"p{a}", f"p{b}", episodes=sum(counts))
+            one.record(match, result_of(match, (counts[0], counts[1], counts[2])))
+        np.testing.assert_array_equal(one.counts(names), expected.counts(names))
+        np.testing.assert_array_equal(one.mean_scores(names), expected.mean_scores(names))
+    assert payoff.fingerprint() == again.fingerprint()
+
+
 def test_forget_drops_one_player_only() -> None:
     payoff = _fold([(0, 1, 10, 0, 0), (1, 2, 10, 0, 0)], NO_DECAY)
     payoff.forget("p0")

@@ -9,6 +9,7 @@ from typing import assert_never
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from ludus.data.records import (
     AnyEvent,
@@ -25,6 +26,7 @@ from ludus.data.records import (
     PlayerReset,
     PlayerReturned,
     Purpose,
+    Result,
     RunStarted,
     ScoreMeasured,
     Settings,
@@ -253,6 +255,7 @@ class League:
                     self.lineage[event.player] = [Descent.of(event, 0, event.settings)]
             case PlayerRemoved(player=player):
                 self._roster.remove(player)
+                self._forget_games(player)
             case PlayerAbsent():
                 self._roster.leave(event)
             case PlayerReturned(player=player):
@@ -443,10 +446,13 @@ class League:
         self.lineage[event.player].append(Descent.of(event, decisions, self.own_settings(event.player)))
         after = self.rules.roles[self.players[event.player].role].after_reset
         if after.clear_payoff or event.donor is not None:
-            self.payoffs.forget(event.player)
-            self.role_scores.forget(event.player)
+            self._forget_games(event.player)
             self._qualities.forget(event.player)
         self.matches.outdate(event.player)
+
+    def _forget_games(self, player: str) -> None:
+        self.payoffs.forget(player)
+        self.role_scores.forget(player)
 
     def _keep_settings(self, player: str, settings: Settings) -> None:
         if settings:
@@ -535,13 +541,21 @@ class League:
             self._qualities.cancel(event.result.match_id)
             return
         self._qualities.finish(event.result)
-        self.payoffs.record(ended.match, event.result)
+        result = self._among_members(ended.match, event.result)
+        self.payoffs.record(ended.match, result)
         if ended.match.purpose != "human":
-            self.role_scores.record(ended.match, event.result)
+            self.role_scores.record(ended.match, result)
         if self.num_teams == 1 and ended.match.purpose == "training":
             fade = self.rules.payoff.fade(event.result.episodes)
             for player in ended.match.sides[0].trainees:
                 self._roster.play(player, event.result, fade)
+
+    def _among_members(self, match: Match, result: Result) -> Result:
+        """The result without the pairs of a player that has left the league since the match was issued."""
+        left = {index for index, side in enumerate(match.sides) if self.has_left(side.stands_for or "")}
+        if not left:
+            return result
+        return structs.replace(result, pairs=tuple(p for p in result.pairs if not left & {p.side, p.other}))
 
     def _check_rules(self) -> None:
         """Try every role on the league's initial players."""

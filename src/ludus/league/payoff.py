@@ -133,12 +133,19 @@ class Payoff:
                 self._means = {names: old for names, old in self._means.items() if not {a, b} <= {*names}}
 
     def forget(self, player: str) -> None:
-        if player in self._index:
-            self._means.clear()
-            row = self._index[player]
-            for table in self._tables:
-                table[row, :] = 0.0
-                table[:, row] = 0.0
+        """Drop the games of a player. Its row goes to the last one, so that the tables grow with the players that are
+        in the league and not with those that ever were."""
+        if player not in self._index:
+            return
+        self._means.clear()
+        row, last = self._index.pop(player), len(self._index)
+        mover = next((name for name, place in self._index.items() if place == last), None)
+        if mover is not None:
+            self._index[mover] = row
+        for table in self._tables:
+            table[row, :], table[:, row] = table[last, :], table[:, last]
+            table[row, row] = 0.0
+            table[last, :] = table[:, last] = 0.0
 
     def wins(self, a: str, b: str) -> float:
         return float(self._wins[self._find(a), self._find(b)])
@@ -196,7 +203,7 @@ class Payoff:
         """The exact state, for the league's digest."""
         size = len(self._index)
         tables = [np.ascontiguousarray(table[:size, :size]).tobytes() for table in self._tables]
-        return msgspec.msgpack.encode((list(self._index), tables))
+        return msgspec.msgpack.encode((sorted(self._index, key=self._index.__getitem__), tables))
 
     def load(self, fingerprint: bytes) -> None:
         """Become what a fingerprint describes; this payoff is new."""
