@@ -124,9 +124,11 @@ def test_it_keeps_its_promises(game: GameSource) -> None:
 @pytest.mark.slow
 def test_a_bot_plays_the_same_game_from_both_seats(game: GameSource) -> None:
     bots = game.bots()
-    assert {"worker_rush", "coac", "naive_mcts", "tiamat"} <= set(bots)
+    assert {"worker_rush", "heavy_rush", "ranged_rush", "coac", "naive_mcts", "tiamat"} <= set(bots)
     assert scores(game, bots["worker_rush"], RandomBot()) == [1.0] * 4
     assert scores(game, RandomBot(), bots["worker_rush"]) == [-1.0] * 4
+    for name in ("heavy_rush", "ranged_rush"):
+        assert scores(game, bots[name], RandomBot()) == [1.0] * 4
 
 
 @pytest.mark.slow

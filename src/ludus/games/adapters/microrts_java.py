@@ -27,6 +27,8 @@ BOTS: Mapping[str, str] = {
     "random_biased": "ai.RandomBiasedAI",
     "worker_rush": "ai.abstraction.WorkerRush",
     "light_rush": "ai.abstraction.LightRush",
+    "heavy_rush": "ai.abstraction.HeavyRush",
+    "ranged_rush": "ai.abstraction.RangedRush",
     "naive_mcts": "ai.mcts.naivemcts.NaiveMCTS",
     "coac": "ai.coac.CoacAI",
     "droplet": "GNS.Droplet",
