@@ -136,7 +136,8 @@ class DeviceConfig:
     """Settings of the device runtime, in which everything of a training lives on `learner.device`."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of matrix products; weights, optimiser, advantages and losses are float32 either way."""
+    """Of matrix products; weights, optimiser, advantages and losses are float32 either way. On a CPU without
+    instructions for bfloat16 everything is float32."""
     compile: bool = True
     """Compile the steps of play and the losses, on a GPU. The first updates then take a minute or two."""
     autotune: bool = False

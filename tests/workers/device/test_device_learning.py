@@ -310,7 +310,8 @@ def test_a_player_whose_policy_is_constant_is_told_from_one_that_is_not() -> Non
     assert engine.learning.highest[0] > engine.learning.lowest[0]
 
 
-def test_products_in_bfloat16_keep_float32_weights_and_learn_about_the_same() -> None:
+def test_products_in_bfloat16_keep_float32_weights_and_learn_about_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     full = new_engine("kuhn", batch=256, tables=32, minibatch=10**6)
     half = new_engine("kuhn", batch=256, tables=32, minibatch=10**6, config=DeviceConfig(precision="bfloat16"))
     played = full.rollout.play(full.weights, full.learning.views, None)
@@ -320,6 +321,14 @@ def test_products_in_bfloat16_keep_float32_weights_and_learn_about_the_same() ->
     assert half.weights.dtype == torch.float32
     torch.testing.assert_close(full.weights, half.weights, atol=2.1e-3, rtol=0.0)  # Adam's first step is the rate
     assert (full.weights != half.weights).any()
+
+
+def test_a_cpu_that_would_emulate_bfloat16_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True}, raising=False)
+    engines = [new_engine("kuhn", config=DeviceConfig(precision=one)) for one in ("float32", "bfloat16")]
+    for engine in engines:
+        engine.iterate(0.0)
+    assert torch.equal(engines[0].weights, engines[1].weights)
 
 
 def test_a_minibatch_in_parts_has_the_same_gradient() -> None:

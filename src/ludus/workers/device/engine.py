@@ -75,7 +75,6 @@ class Engine:
         """What was played, in memory that stays, where only learning is recorded."""
         if self._records and not self._records_play:
             _log.warning("%s is played step by step: only learning is a CUDA graph", game.spec.name)
-        precision = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         searches = {player.algorithm.search for player in players}
         if len(searches) > 1:
             raise ValueError("all players search before each decision in the same way, or none does")
@@ -86,7 +85,7 @@ class Engine:
             self.device,
             openings=openings,
             compiled=self._compiled,
-            precision=precision,
+            precision=_precision(config, self.device),
             search=searches.pop(),
         )
         self.learning = Learning(players, self.rollout, layout, self.weights, compiled=self._compiled)
@@ -285,3 +284,15 @@ class Engine:
             steps = sums.pop("gradient_steps")
             found.append({"gradient_steps": steps, **{name: total / max(steps, 1) for name, total in sums.items()}})
         return found
+
+
+def _precision(config: DeviceConfig, device: torch.device) -> torch.dtype:
+    """Of matrix products. A CPU without bfloat16 would emulate it, several times slower than float32."""
+    if config.precision == "float32":
+        return torch.float32
+    if device.type == "cpu":
+        able = getattr(torch.cpu, "get_capabilities", dict[str, bool])()  # older versions of PyTorch do not have it
+        if not any(able.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
+            _log.info("this CPU has no instructions for bfloat16: matrix products are float32")
+            return torch.float32
+    return torch.bfloat16
