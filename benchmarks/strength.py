@@ -86,6 +86,9 @@ STRENGTHS = {
         peer="AlphaZero.jl, network alone: 92 % against MCTS-1000 (tutorial of jonathan-laurent/AlphaZero.jl; 15 "
         "iterations of 1 to 2 hours on an RTX 2070)",
     ),
+    "connect_four_search": Strength(
+        recipe="connect_four_search", measure=by_yardstick, runtime="device", peer="as above"
+    ),
     "connect_four_device": Strength(
         recipe="connect_four_device",
         measure=by_yardstick,
@@ -186,7 +189,7 @@ def main() -> None:
     arguments.add_argument(
         "names",
         nargs="*",
-        default=[name for name, one in STRENGTHS.items() if one.runtime != "device"],
+        default=[name for name in STRENGTHS if not name.endswith("_device")],
         help=", ".join((*STRENGTHS, "hidden")),
     )
     arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
