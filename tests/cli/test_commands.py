@@ -292,3 +292,28 @@ def test_a_teacher_with_fresh_weights_is_pointed_out(ludus: Ludus) -> None:
     code, out, _ = ludus("train", "kuhn", "--run", "second", *TINY, "--set", taught, *start)
     assert code == 0
     assert "teach nothing" not in out
+
+
+ODD_STATISTIC = """
+from dataclasses import dataclass, replace
+
+import torch
+
+from ludus import PPO
+
+
+@dataclass(frozen=True)
+class Odd(PPO):
+    def loss(self, policy, batch):
+        loss = super().loss(policy, batch)
+        return replace(loss, statistics={**loss.statistics, "odd": torch.tensor(float("nan"))})
+"""
+
+
+def test_a_statistic_that_is_no_number_is_valid_json(ludus: Ludus, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD_STATISTIC)
+    odd = ("--set", f"algorithm={tmp_path / 'odd.py'}:Odd", "--set", "budget=20000")
+    code, out, _ = ludus("train", "tic_tac_toe", "--run", "mine", "--runtime", "serial", *odd, "--json")
+    assert code == 0
+    told = [json.loads(line, parse_constant=pytest.fail) for line in out.splitlines()]
+    assert any("main/odd" in row and row["main/odd"] is None for row in told)

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import LUDUS
+from command_line import LUDUS, TINY
 from terminals import Terminal, running
 
 from ludus.observe.progress import Pace
@@ -144,3 +144,18 @@ def test_settings_of_a_recipe_begin_lines_of_their_own(tmp_path: Path) -> None:
     begun = [line for line in terminal.lines if line and not line.startswith(("    ", "ludus recipes is loading"))]
     assert [line for line in begun if "=" not in line.partition(" ")[0]] == []
     assert all(len(line) <= 80 for line in terminal.lines)
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_program_that_was_given_no_streams_works(tmp_path: Path, closed: str) -> None:
+    """As daemons and some schedulers start programs. No file of the run may get the number of a standard stream."""
+    train = [*LUDUS, "train", "kuhn", "--run", "mine", *TINY]
+    subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *train], cwd=tmp_path, check=True, timeout=120)
+    assert '"state": "finished"' in (tmp_path / "mine" / "status.json").read_text()
+
+
+def test_an_output_that_cannot_be_written_is_named() -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([*LUDUS, "recipes"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr == "error: <stdout>: No space left on device\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -288,3 +289,29 @@ def test_other_sites_cannot_move(page: Page, headers: dict[str, str], status: in
 @pytest.mark.parametrize("path", ["/game", "/move", "/tick", "/leave"])
 def test_nothing_changes_by_looking(page: Page, path: str) -> None:
     assert page.ask("GET", path)[0] == 405
+
+
+def test_answers_that_take_long_do_not_keep_the_page_from_others(page: Page) -> None:
+    """A player that searches thinks for seconds, and anybody may ask for many games at once."""
+    go_on = threading.Event()
+
+    def think(_: str) -> dict[str, Any]:
+        assert go_on.wait(60)
+        return {}
+
+    thinking = PlayPage(page._page._house, "perfect", 0, read_replay=think)
+    server = PageServer(thinking.app, PageAccess())
+    server.start()
+    page.port = server.port
+    with ThreadPoolExecutor(60) as others:
+        asked = [others.submit(page.ask, "GET", "/replays/any") for _ in range(60)]
+        try:
+            time.sleep(1.0)
+            before = time.monotonic()
+            assert page.ask("GET", "/")[0] == 200
+            assert time.monotonic() - before < 10
+        finally:
+            go_on.set()
+        assert [one.result()[0] for one in asked] == [200] * 60
+    server.close()
+    thinking.close()

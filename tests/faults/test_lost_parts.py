@@ -228,6 +228,31 @@ def test_a_ledger_that_goes_just_before_a_stop_is_noticed(tmp_path: Path) -> Non
     assert load_state(folder)[1].state_digest() == expected
 
 
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+
+def test_a_run_whose_folder_was_moved_writes_nothing_into_another_at_its_place(tmp_path: Path) -> None:
+    """As where a backup is restored beside a run that still trains."""
+    path, moved = tmp_path / "run", tmp_path / "moved"
+    experiment = tiny(budget=10_000_000, runtime="serial")
+    folder = RunFolder.create(path, encode(experiment), seed=0, command=())
+    backup = shutil.copytree(path, tmp_path / "backup")
+
+    def watch(training: Training) -> None:
+        if not moved.exists() and training.learner.decisions >= 2_000:
+            path.rename(moved)
+            backup.rename(path)
+
+    before = files(backup)
+    with folder.lock(), training_of(experiment, folder, num_actors=1, address=None) as training:
+        with pytest.raises(StoreError, match=r"run folder .*run was moved or removed while the run was using it"):
+            training.run(watch)
+        expected = training.league.state_digest()
+    assert files(path) == before
+    assert load_state(RunFolder.open(moved))[1].state_digest() == expected
+
+
 @pytest.mark.parametrize(
     ("runtime", "replaced"),
     [

@@ -32,6 +32,7 @@ from ludus.games.outside_bots import (
     with_bots,
 )
 from ludus.games.program import CountedTables, ProgramLost
+from ludus.system.text import LONGEST_REASON
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "bots"
 
@@ -164,6 +165,14 @@ def test_a_program_that_fails_loses_its_tables(tmp_path: Path, code: str, reason
     tables.reset(np.array([1]), np.array([3], np.uint64))
     assert set(tables.lost) == {0}
     assert tables.view.to_act.tolist() == [[False, False], [True, False]]
+
+
+def test_a_reason_of_any_length_is_kept_short(tmp_path: Path) -> None:
+    bot, tables = playing(written(tmp_path, LOOP + "    say({'error': 'no ' * 10**6 + 'licence'})"))
+    why = lost(bot, tables)
+    assert len(why) <= LONGEST_REASON + 100
+    assert why.startswith("bot 'mine' says: no no")
+    assert why.endswith("no licence")
 
 
 def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:

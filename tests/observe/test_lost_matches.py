@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, MatchVoid, Pair, Purpose, Result, Side
-from ludus.observe.lost_matches import LONGEST_REASON, NO_FAULT, LossCount, LostMatches, shortened
+from ludus.observe.lost_matches import LONGEST_REASON, NO_FAULT, LossCount, LostMatches, on_one_line
 from ludus.store.ledger import Ledger
 
 LICENCE = "bot 'old' has ended with exit code 1; its last words: no licence"
@@ -130,7 +130,7 @@ def test_it_goes_on_where_it_was(ledger: Ledger) -> None:
 
 def test_a_long_reason_keeps_its_beginning_and_its_end() -> None:
     words = "\n".join(f'  File "bot.py", line {number}, in play' for number in range(20))
-    short = shortened(f"bot 'old' has ended with exit code 1; its last words: {words}\nKeyError: 'licence'")
+    short = on_one_line(f"bot 'old' has ended with exit code 1; its last words: {words}\nKeyError: 'licence'")
     assert len(short) <= LONGEST_REASON
     assert short.startswith("bot 'old' has ended with exit code 1")
     assert short.endswith("KeyError: 'licence'")

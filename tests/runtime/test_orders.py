@@ -9,11 +9,13 @@ import pytest
 from edited_runs import Asker, folder_of, replayed, tiny, train
 
 from ludus.data.records import AddPlayer, AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
+from ludus.observe.run_state import look_at_run
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.coordinator import Training
 from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT
 from ludus.runtime.serial import serial_training
 from ludus.store.run_control import Asked, RunStatus, read_status
+from ludus.workers.worker import StopTraining
 
 
 def status_of(path: Path) -> RunStatus:
@@ -72,6 +74,20 @@ def test_a_stop_at_once_does_not_save(tmp_path: Path) -> None:
         training.run(Asker([(500, Stop(now=True))]))
     assert not list((path / "checkpoints").rglob("*.safetensors"))
     assert status_of(path).state == "stopped"
+
+
+def test_a_run_that_middleware_ends_is_stopped_and_not_dead(tmp_path: Path) -> None:
+    """Its process has ended in good order, so no page may say that it has disappeared."""
+    folder = folder_of(tmp_path / "run", tiny(budget=10**9))
+
+    def enough(_: object) -> None:
+        raise StopTraining("the rating is good enough")
+
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
+        assert training.run(enough) == "the rating is good enough"
+    status = look_at_run(folder)
+    assert status is not None
+    assert status.state == "stopped"
 
 
 def test_the_time_limit_ends_it_and_may_be_changed_while_it_trains(tmp_path: Path) -> None:

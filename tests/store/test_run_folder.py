@@ -323,6 +323,20 @@ def test_a_living_holder_is_respected_where_the_kernel_forgot_it(run: RunFolder)
         end(process)
 
 
+def test_a_copy_of_a_run_that_trains_is_held_by_nobody(run: RunFolder, tmp_path: Path) -> None:
+    process = start_locker(run)
+    try:
+        copy = RunFolder.open(shutil.copytree(run.path, tmp_path / "copy"))
+        assert copy.holder() is None
+        with copy.lock() as own:
+            assert copy.holder() == own
+        moved = RunFolder.open(run.path.rename(tmp_path / "moved"))
+        with pytest.raises(RunLocked, match=f"process {process.pid}"), moved.lock():
+            pass
+    finally:
+        end(process)
+
+
 def test_a_holder_elsewhere_is_shown_but_the_kernel_decides(run: RunFolder) -> None:
     elsewhere = Holder(7, "some-other-host", "then")
     (run.path / "lock.json").write_bytes(msgspec.json.encode(elsewhere))

@@ -43,6 +43,7 @@ from ludus.runtime.serial import serial_training
 from ludus.store.inspection import inspect_run, read_ledger
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
+from ludus.system.text import LONGEST_REASON
 from ludus.workers.actor import ActorConfig
 from ludus.workers.config import LearnerConfig
 from ludus.workers.controller import Controller
@@ -129,6 +130,16 @@ def test_a_score_that_is_no_number_makes_the_match_void(
     assert on_disk(training)[-1] == MatchVoid(match.id, "a score is not finite")
     assert (training.league.matches.void, training.league.matches.finished) == (1, 0)
     controller.next_match(4)
+
+
+def test_a_void_match_keeps_no_reason_of_any_length(training: Training, controller: Controller) -> None:
+    """A bot that gave 60 MB as its reason, once a match, filled the disk with the ledger."""
+    match = controller.next_match(4)
+    controller.void_match(match.id, "bot 'old' says: " + "no " * 1_000_000 + "licence")
+    [*_, void] = on_disk(training)
+    assert isinstance(void, MatchVoid)
+    assert len(void.reason) <= LONGEST_REASON
+    assert void.reason.endswith("no licence")
 
 
 def test_what_cannot_be_a_result_never_reaches_the_ledger(training: Training, controller: Controller) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
+import msgspec
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -214,7 +214,7 @@ def _clone(plan: CloningPlan, folder: RunFolder, style: Style, minutes: float | 
                 click.echo(f"{reason}: saved; {again} goes on", err=True)
                 return INTERRUPTED
             if style == "json":
-                click.echo(json.dumps({"end": reason, "run": str(folder.path), **cloned.numbers()}))
+                click.echo(msgspec.json.encode({"end": reason, "run": str(folder.path), **cloned.numbers()}).decode())
             else:
                 show_end(cloned, reason, plan.facts, console)
         except KeyboardInterrupt:

@@ -137,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     With LUDUS_TRACEBACK=1 in the environment, an error comes with where it was raised.
     """
+    _open_closed_streams()
     streams: tuple[Any, Any] = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(PrintableStream, streams)
     try:
@@ -144,6 +145,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         sys.stdout, sys.stderr = streams
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Give what was started without standard streams (`>&-`) the null device, before a file gets their number."""
+    for number, mode in enumerate(("r", "w", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            stream = open(number, mode, closefd=False)  # noqa: SIM115 - for as long as the program runs
+            setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

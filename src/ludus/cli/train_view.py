@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -12,6 +11,7 @@ from functools import partial
 from typing import Any, Literal, Self
 
 import click
+import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -85,7 +85,8 @@ class ProgressView(ABC):
         elif self._style == "lines":
             self._console.print(self._line(now), highlight=False, soft_wrap=True)
         elif self._style == "json":
-            click.echo(json.dumps(self._numbers(now)))
+            # As in the metrics: a statistic that is no number is null, for which JSON has a word.
+            click.echo(msgspec.json.encode(self._numbers(now)).decode())
 
 
 class TrainView(ProgressView):

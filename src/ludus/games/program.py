@@ -21,6 +21,7 @@ from ludus.games.seat_rows import GameError
 from ludus.games.tables import WrappedTables
 from ludus.system.guard import NOT_FOUND
 from ludus.system.process import PIPE, GuardedProcess, OutputReader
+from ludus.system.text import shortened
 
 _LAST_LINES = 5  # lines of its standard error that are reported when it is lost
 _LONGEST_LINE = 2**26  # bytes of an answer
@@ -32,7 +33,7 @@ class ProgramLost(GameError):  # noqa: N818 - what has happened, as in `CanLoseT
     """A program crashed, hung or answered nonsense."""
 
     def __init__(self, reason: str, *, again: bool = True) -> None:
-        super().__init__(reason)
+        super().__init__(shortened(reason))
         self.again = again
         """Whether starting it again may help."""
 

@@ -12,6 +12,7 @@ from ludus.data.records import AnyEvent, Match, PlayerAbsent, PlayerRemoved, Pla
 from ludus.store.files import StoreError
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
+from ludus.system.text import shortened
 
 NO_FAULT = ("restart", "stopped", "time limit reached", "league edited", "scaled down", "a player was reset")
 """Reasons of void matches that are no failures: a stop or a change left the match open."""
@@ -54,7 +55,7 @@ class LostMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         found = [f"{self.void:,} of {self.ended:,} matches are void because something failed:"]
         width = len(f"{max(self.reasons.values()):,}")
         shown = list(self.reasons.items())[:MOST_REASONS]
-        found += [f"  {count:>{width},}  {shortened(reason)}" for reason, count in shown]
+        found += [f"  {count:>{width},}  {on_one_line(reason)}" for reason, count in shown]
         if others := len(self.reasons) - len(shown):
             left = self.void - sum(count for _, count in shown)
             found.append(f"  {left:>{width},}  for {others:,} other reason{'s' * (others > 1)}")
@@ -62,7 +63,7 @@ class LostMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         for player, reason in self.never_finished.items():
             by_reason.setdefault(reason, []).append(player)
         found += [
-            f"{_named(players)} never finished a match: {shortened(reason)}" for reason, players in by_reason.items()
+            f"{_named(players)} never finished a match: {on_one_line(reason)}" for reason, players in by_reason.items()
         ]
         return found
 
@@ -181,17 +182,12 @@ class LossCount:
 
 def absences(absent: Mapping[str, str]) -> str:
     """Of at least one player."""
-    why = shortened(next(iter(absent.values())), LONGEST_ABSENCE)
+    why = on_one_line(next(iter(absent.values())), LONGEST_ABSENCE)
     return f"{_named([*absent])} no readable weights and no matches until a start finds them: {why}"
 
 
-def shortened(reason: str, longest: int = LONGEST_REASON) -> str:
-    """On one line. The middle goes: the end of a traceback says most."""
-    whole = " ".join(reason.split())
-    if len(whole) <= longest:
-        return whole
-    half = (longest - len(" ... ")) // 2
-    return f"{whole[:half].rstrip()} ... {whole[-half:].lstrip()}"
+def on_one_line(reason: str, longest: int = LONGEST_REASON) -> str:
+    return shortened(" ".join(reason.split()), longest)
 
 
 def _named(players: list[str]) -> str:

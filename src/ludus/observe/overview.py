@@ -15,7 +15,7 @@ from ludus.league.players import Standing
 from ludus.observe.documents import Concern, Floats, LearnerLine, MetricsTable, Overview, Series
 from ludus.observe.league_fold import Counts
 from ludus.observe.league_page import curves_of
-from ludus.observe.lost_matches import LONGEST_ABSENCE, NO_FAULT, shortened
+from ludus.observe.lost_matches import LONGEST_ABSENCE, NO_FAULT, on_one_line
 from ludus.observe.progress import NEAR_ZERO
 from ludus.observe.run_state import ENDED, STARTING, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
@@ -276,7 +276,7 @@ def concerns_of_matches(
         player, why = next(iter(absent.items()))
         yield Concern(
             what=f"frozen players without readable weights, which play no matches: {len(absent):,}",
-            why=f"{player}: {shortened(why, LONGEST_ABSENCE)}",
+            why=f"{player}: {on_one_line(why, LONGEST_ABSENCE)}",
             advice=f"restore the files in models/; then `ludus train --run {run} --resume` takes the players back. "
             "Their records are kept on the League page",
         )
@@ -285,7 +285,7 @@ def concerns_of_matches(
     if void and not counts.finished:
         yield Concern(
             what="no match has been finished",
-            why=f"all {void:,} are void, the most for: {shortened(Counter(ended).most_common(1)[0][0])}",
+            why=f"all {void:,} are void, the most for: {on_one_line(Counter(ended).most_common(1)[0][0])}",
             advice="`ludus check GAME` plays the game alone; without results there are no ratings",
         )
     elif void >= FEWEST_VOIDS and void > MANY_VOIDS * (counts.finished + void):

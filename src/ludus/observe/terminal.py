@@ -135,6 +135,13 @@ class SafeConsole(Console):
     def file(self, new_file: IO[str]) -> None:
         self._file = new_file
 
+    def _write_buffer(self) -> None:
+        try:
+            super()._write_buffer()
+        except OSError as error:  # as on a full disk
+            error.filename = getattr(self.file, "name", None)
+            raise
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)

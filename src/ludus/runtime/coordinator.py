@@ -408,7 +408,8 @@ class Coordinator(Generic[W]):
             ended = INTERRUPTED
             raise
         finally:
-            self._status.end(ended)
+            if self._ledger.is_folder_in_place:
+                self._status.end(ended)
 
     def _run(self, watch: Callable[[Any], None] | None) -> str:
         while True:
@@ -436,7 +437,10 @@ class Coordinator(Generic[W]):
                 raise
 
     def _rescue(self, gone: MissingLedger) -> StoreError:
-        """The ledger was removed or replaced: save, write what it held, and say so. The run ends."""
+        """The ledger was removed or replaced: save, write what it held, and say so. The run ends. If the whole folder
+        was moved, nothing is written: another run may be at its path."""
+        if not self._ledger.is_folder_in_place:
+            return StoreError(f"{gone}; nothing was saved. Where the folder is now, it goes on from its checkpoint")
         with suppress(LearnerGone, StoreError, OSError):
             self._end("stopped", clean=True)
         try:
@@ -574,6 +578,7 @@ class Coordinator(Generic[W]):
 
     def save(self, *, clean: bool, patience_s: float | None = None) -> None:
         """Write a checkpoint. A clean one also holds the tables, where the workers can save them."""
+        self._ledger.require_folder()
         began = time.monotonic()
         row, chain = self._ledger.position
         self.workers.save(row, chain.hex(), clean=clean, patience_s=patience_s)

@@ -14,6 +14,7 @@ from ludus.data.records import PlayerAbsent, PlayerReturned
 from ludus.data.trees import Array
 from ludus.store.run_folder import MetricsFile
 from ludus.system.process import WorkerProcess
+from ludus.system.text import shortened
 from ludus.workers.config import Supervision
 from ludus.workers.messages import OTHER_CODE
 from ludus.workers.worker import TrainingFailed
@@ -33,6 +34,9 @@ class Fault:
     """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, diverged, damaged_model, disk,
     models_unreachable, node_lost, ..."""
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", shortened(self.reason))
 
     @property
     def own(self) -> bool:

@@ -20,15 +20,15 @@ from ludus.observe.run_state import find_bottleneck
 from ludus.runtime.edits import Orders
 from ludus.runtime.faults import WorkerSlot
 from ludus.runtime.launcher import BUFFER_WORKER, LEARNER
-from ludus.runtime.rounds import FINISHED, INTERRUPTED
+from ludus.runtime.rounds import FINISHED, TIME_LIMIT
 from ludus.runtime.shared_parts import ACTOR_TIMES, BUFFER_TIMES, LEARNER_TIMES
 from ludus.runtime.supervisor import WorkerGroup
 from ludus.store.run_control import PUBLISH_EVERY_S, Bottleneck, RunStatus, WorkerStatus, write_status
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import visible_gpus
 
-STATES = {FINISHED: "finished", INTERRUPTED: "stopped"}
-"""States by the reason of the end; other reasons are states themselves."""
+END_STATES = (FINISHED, TIME_LIMIT, "failed")
+"""Reasons of an end that are states themselves. Any other, such as one that middleware gives, is a stop."""
 MEASURED_S = 5.0
 """Shares of a shorter time say nothing about what holds a run up."""
 
@@ -81,7 +81,7 @@ class StatusWriter:
 
     def end(self, reason: str) -> None:
         """The run has ended: it has no workers any more."""
-        self._write(STATES.get(reason, reason), (), None)
+        self._write(reason if reason in END_STATES else "stopped", (), None)
 
     def _write(self, state: str, workers: Sequence[WorkerStatus], bottleneck: Bottleneck | None) -> None:
         experiment, numbers = self._training.experiment, self._training.numbers()

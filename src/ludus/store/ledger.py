@@ -150,7 +150,7 @@ class Ledger:
             self._connection = self._connect()
             try:
                 self._prepare()
-                self._file = _identity(self.path)
+                self._file, self._folder = _identity(self.path), _identity(self.path.parent)
             except BaseException:
                 self._connection.close()
                 raise
@@ -244,9 +244,20 @@ class Ledger:
 
     def require_in_place(self) -> None:
         """Raise `MissingLedger` if the file that is open here is no longer the one at its path."""
+        self.require_folder()
         if _identity(self.path) != self._file:
             how = "was replaced by another file" if self.path.exists() else "was removed"
             raise MissingLedger(f"ledger {self.path} {how} while the run was using it")
+
+    def require_folder(self) -> None:
+        """Raise `MissingLedger` if another folder, or none, is at the path of the one in which the ledger is."""
+        if not self.is_folder_in_place:
+            raise MissingLedger(f"run folder {self.path.parent} was moved or removed while the run was using it")
+
+    @property
+    def is_folder_in_place(self) -> bool:
+        """Whether the folder in which the ledger was opened is still at its path."""
+        return _identity(self.path.parent) == self._folder
 
     def copy_rows(self, source: Path, last: int) -> None:
         """Copy the rows of another ledger up to row `last`, and the note of its checkpoint if that is whole, into this

@@ -153,10 +153,12 @@ class Holder(msgspec.Struct, frozen=True):
     pid: int
     host: str
     started: str
+    folder: int = 0
+    """Number (inode) of the folder that it holds: a copy of the folder is not held. 0: not known."""
 
     @classmethod
-    def current(cls) -> Holder:
-        return cls(os.getpid(), socket.gethostname(), _start_of(os.getpid()))
+    def current(cls, folder: int) -> Holder:
+        return cls(os.getpid(), socket.gethostname(), _start_of(os.getpid()), folder)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -173,8 +175,8 @@ class Holder(msgspec.Struct, frozen=True):
 def run_lock(path: Path) -> Iterator[Holder]:
     """Hold the lock in file `path`, and that of its folder, which stays when the file is removed. Raises `RunLocked`
     with the holder if either is taken."""
-    own = Holder.current()
     with _open_lock(path.parent, os.O_RDONLY | os.O_DIRECTORY) as folder:
+        own = Holder.current(os.fstat(folder).st_ino)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -204,9 +206,10 @@ def _open_lock(path: Path, flags: int) -> Iterator[int]:
 
 
 def read_holder(path: Path) -> Holder | None:
-    """The process that the lock file names, dead or alive."""
+    """The process that the lock file names, dead or alive; None in a copy of the folder that it holds."""
     try:
-        return msgspec.json.decode(read_file(path), type=Holder)
+        named = msgspec.json.decode(read_file(path), type=Holder)
+        return named if named.folder in (0, path.parent.stat().st_ino) else None
     except (FileNotFoundError, *UNREADABLE):
         return None  # released, or the holder has not written its name yet
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 SECRET = ("KEY", "TOKEN", "PASSWORD", "SECRET")
 """Environment variables with these words in their names are never shown."""
+LONGEST_REASON = 4_000
+"""Characters of a reason that is kept: a bot or a game may give 60 MB, once for each match."""
 _LOGIN = re.compile(r"://[^/\s\"\\]+@")
 """Up to the last @ of what names the host: a password may hold one."""
 _LOGIN_OPTION = re.compile(r"([?&](?:username|password)=)[^&\s\"\\#]+")
@@ -27,6 +31,14 @@ _CONTROLS = dict.fromkeys(
 def printable(text: str) -> str:
     """Without characters that control a terminal; lines and tabs stay."""
     return text.translate(_CONTROLS)
+
+
+def shortened(text: str, longest: int = LONGEST_REASON) -> str:
+    """Without its middle if it is long: the end of a traceback says most."""
+    if len(text) <= longest:
+        return text
+    half = (longest - len(" ... ")) // 2
+    return f"{text[:half].rstrip()} ... {text[-half:].lstrip()}"
 
 
 def without_secrets(text: str) -> str:
@@ -50,8 +62,22 @@ class PrintableStream:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
-        self.rich_proxied_file.write(printable(text))
+        with self._named():
+            self.rich_proxied_file.write(printable(text))
         return len(text)
+
+    def flush(self) -> None:
+        with self._named():
+            self.rich_proxied_file.flush()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """An error, as on a full disk, names the stream."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = getattr(self.rich_proxied_file, "name", None)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)

@@ -40,6 +40,7 @@ from ludus.league.summary import due_retirements, named_models
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError, require_pinned
+from ludus.system.text import shortened
 from ludus.workers.config import Supervision
 from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.worker import IDLE, Progress, TrainingFailed
@@ -197,13 +198,14 @@ class Controller:
         """Void all matches of a holder that is gone (None: of all holders); returns their ids."""
         matches = self.league.matches.open_matches
         held = [number for number, entry in matches.items() if holder in (None, entry.holder)]
-        self._commit([MatchVoid(number, reason) for number in held])
+        self._commit([MatchVoid(number, shortened(reason)) for number in held])
         return held
 
     def void_match(self, match_id: int, reason: str, *, by_game: bool = True) -> None:
         """End a match whose tables (or models: not `by_game`) were lost, without a result. Raises `TrainingFailed` if
         the game makes one match after the other void and none is finished: only the ledger would grow."""
         holder = self.league.matches.find(match_id).holder
+        reason = shortened(reason)
         self._commit([MatchVoid(match_id, reason)])
         self._void_of[holder] += by_game
         if self._void_of[holder] >= self._most_void:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import http.client
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
 from page_requests import ask, served
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ludus.observe.web import page_server as security
@@ -218,6 +218,27 @@ def test_a_page_that_is_watched_keeps_its_place(monkeypatch: pytest.MonkeyPatch)
             assert ask(page, "/").status == 200
             assert watching.sock is connected
         watching.close()
+
+
+def test_streams_that_one_client_opens_take_no_place_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "MOST_CONNECTIONS", 4)
+
+    async def endless(_: Request) -> StreamingResponse:
+        async def lines() -> AsyncIterator[str]:
+            while True:
+                yield "still here\n"
+                await asyncio.sleep(0.1)
+
+        return StreamingResponse(lines())
+
+    app = Starlette(routes=[Route("/", answer), Route("/events", endless)])
+    with served(app) as page, ExitStack() as ending:
+        streams = []
+        for _ in range(4 + 64 + 12):
+            streams.append(ending.enter_context(half_request(page, HEAD.replace(b"/", b"/events", 1) + b"\r\n")))
+            assert streams[-1].recv(12) == b"HTTP/1.1 200"
+        assert ask(page, "/").status == 200
+        assert heard(streams[0])  # the oldest ones have made room
 
 
 @pytest.mark.parametrize(("sent", "said"), [(b"GET / HT", b""), (BODY, b"HTTP/1.1 408")], ids=["head", "body"])

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
+from anyio import CapacityLimiter
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -41,6 +42,10 @@ FILES: Mapping[str, Path] = {
 }
 MOST_GAMES = 32
 """Games at the same time; the one that was idle for longest makes room for a new one."""
+
+MOST_AT_ONCE = 4
+"""Requests that are answered at the same time; others wait. A player that searches thinks for seconds, and must not
+keep the threads from the files of the page and, in `ludus watch`, from the documents of the run."""
 
 Answer = dict[str, Any]
 
@@ -72,6 +77,7 @@ class PlayPage:
         self._read_replay = read_replay
         self._places: dict[str, _Place] = {}
         self._lock = threading.Lock()
+        self._at_once = CapacityLimiter(MOST_AT_ONCE)
         # One after the other: recording waits for the process that trains the run, and the page does not.
         self._writer = ThreadPoolExecutor(1, "recording")
         self._written: list[Future[None]] = []
@@ -198,7 +204,7 @@ class PlayPage:
 
     def _get(self, ask: Callable[[Mapping[str, str]], Answer]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            return await _answered(ask, {**request.query_params, **request.path_params})
+            return await self._answered(ask, {**request.query_params, **request.path_params})
 
         return answer
 
@@ -210,21 +216,20 @@ class PlayPage:
                 asked = None
             if not isinstance(asked, dict):
                 return JSONResponse({"error": "send a JSON object"}, 400)
-            return await _answered(ask, asked)
+            return await self._answered(ask, asked)
 
         return answer
 
-
-async def _answered(ask: Callable[[Any], Answer], asked: Any) -> Response:
-    """Turn an error into a response that the page shows."""
-    try:
-        return JSONResponse(await run_in_threadpool(ask, asked))
-    except PlayRefused as error:
-        return JSONResponse({"error": str(error)}, error.status)
-    except (WrongMove, ConfigError) as error:
-        return JSONResponse({"error": str(error)}, 400)
-    except (GameError, StoreError, OSError) as error:
-        return JSONResponse({"error": str(error)}, 500)
-    except Exception as error:  # the page must not be left without an answer
-        traceback.print_exc()
-        return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500)
+    async def _answered(self, ask: Callable[[Any], Answer], asked: Any) -> Response:
+        """Turn an error into a response that the page shows."""
+        try:
+            return JSONResponse(await anyio.to_thread.run_sync(ask, asked, limiter=self._at_once))
+        except PlayRefused as error:
+            return JSONResponse({"error": str(error)}, error.status)
+        except (WrongMove, ConfigError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        except (GameError, StoreError, OSError) as error:
+            return JSONResponse({"error": str(error)}, 500)
+        except Exception as error:  # the page must not be left without an answer
+            traceback.print_exc()
+            return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500)

@@ -32,7 +32,8 @@ SIGN_IN = "/sign-in"
 WRONG_TOKEN_S = 0.5
 """An answer to a wrong token takes so long: guessing is slow."""
 MOST_CONNECTIONS = 256
-"""Connections with an accepted request."""
+"""Connections with an accepted request; the one that asked longest ago makes room for the next. A browser connects its
+stream of events again."""
 MOST_STRANGERS = 64
 """Connections without one; the oldest makes room for the next."""
 REQUEST_S = 10.0
@@ -141,7 +142,7 @@ class PageGuard:
             body = await _body(request)
             receive, refused = (_given(body), None) if isinstance(body, bytes) else (receive, body)
         if refused is None and (connection := scope.get("state", {}).get(_CONNECTION)) is not None:
-            connection.strangers.remove(connection)
+            connection.accept()
         await (self._app if refused is None else refused)(scope, receive, send)
 
     async def _refusal(self, request: Request) -> Response | None:
@@ -315,9 +316,10 @@ def _is_address(name: str) -> bool:
 
 class _PageConnection(H11Protocol):
     """Limits the time for the head of a request, for which uvicorn would wait for ever, and the number of connections
-    that have sent none. Each server has a class of its own, with its `strangers`."""
+    that have sent none and of the others. Each server has a class of its own, with its `strangers` and `viewers`."""
 
     strangers: Strangers
+    viewers: Strangers
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -329,7 +331,14 @@ class _PageConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
         self.strangers.remove(self)
+        self.viewers.remove(self)
         super().connection_lost(exc)
+
+    def accept(self) -> None:
+        """It has sent a request that is accepted, the latest of all connections."""
+        self.strangers.remove(self)
+        self.viewers.remove(self)
+        self.viewers.add(self, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -364,8 +373,13 @@ class PageServer:
                 log_level="critical",
                 lifespan="off",
                 ws="none",
-                http=type("PageConnection", (_PageConnection,), {"strangers": Strangers(MOST_STRANGERS)}),
-                limit_concurrency=MOST_CONNECTIONS + MOST_STRANGERS,
+                http=type(
+                    "PageConnection",
+                    (_PageConnection,),
+                    {"strangers": Strangers(MOST_STRANGERS), "viewers": Strangers(MOST_CONNECTIONS)},
+                ),
+                # Connections that are being closed count as well.
+                limit_concurrency=2 * (MOST_CONNECTIONS + MOST_STRANGERS),
                 h11_max_incomplete_event_size=_HEAD_BYTES,
                 server_header=False,
                 timeout_graceful_shutdown=2,
