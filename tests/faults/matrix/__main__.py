@@ -110,15 +110,15 @@ class State:
             file.write(json.dumps(line) + "\n")
 
 
-def run_rows(state: State, rows: Iterable[Row], runtime: str, times: int, folder: Path, until: float) -> bool:
-    """Each row `times` times, round after round, so that an early end has a part of each; whether nothing broke."""
+def run_rows(state: State, rows: Iterable[Row], runtime: str, numbers: range, folder: Path, until: float) -> bool:
+    """An injection of each row for each number, round after round, so that an early end has a part of each; whether nothing broke."""
     done = {(line["row"], line["number"]) for line in state.lines() if line.get("runtime") == runtime}
     bench = Bench(folder, runtime)
     held = True
     rows = list(rows)
     absent = {line["row"] for line in state.lines() if line.get("runtime") == runtime and line["outcome"] == NOT_HERE}
     try:
-        for number in range(times):
+        for number in numbers:
             for row in rows:
                 if (row.number, number) in done or row.number in absent:
                     continue
@@ -227,6 +227,9 @@ def report(state: State, runtimes: Sequence[str], keep: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=1, metavar="N", help="injections of each row")
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="N", help="number of the first; other numbers, other moments"
+    )
     parser.add_argument("--rows", default="", help="numbers, as in 1,4,9; default: all")
     parser.add_argument("--runtime", default="local", choices=(*EVERYWHERE, DEVICE))
     parser.add_argument("--minutes", type=float, default=math.inf, help="no injection begins after so long")
@@ -257,7 +260,8 @@ def main() -> None:
             wanted = [int(one) for one in chosen.rows.split(",")] if chosen.rows else list(rows)
             mine = [rows[number] for number in wanted if chosen.runtime in rows[number].runtimes]
             until = time.time() + chosen.minutes * 60
-            held = run_rows(state, mine, chosen.runtime, chosen.times, work, until)
+            numbers = range(chosen.first, chosen.first + chosen.times)
+            held = run_rows(state, mine, chosen.runtime, numbers, work, until)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     report(state, (*EVERYWHERE, DEVICE), keep=True)
