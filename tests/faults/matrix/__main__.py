@@ -111,7 +111,8 @@ class State:
 
 
 def run_rows(state: State, rows: Iterable[Row], runtime: str, numbers: range, folder: Path, until: float) -> bool:
-    """An injection of each row for each number, round after round, so that an early end has a part of each; whether nothing broke."""
+    """An injection of each row for each number, round after round, so that an early end has a part of each; whether
+    nothing broke."""
     done = {(line["row"], line["number"]) for line in state.lines() if line.get("runtime") == runtime}
     bench = Bench(folder, runtime)
     held = True
