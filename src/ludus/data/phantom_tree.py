@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ludus.data.game_tree import TIE, ExactTree, Probs
-from ludus.data.trees import IntArray, Tree
+from ludus.data.trees import Tree
 
 Won = NDArray[np.bool_]
 """[seats, 2^cells]: whether the stones of a seat, a bit for each cell, win."""
+Ints = NDArray[np.int32]
+"""Numbers of lines, sequences or information states; of these there are many."""
 Moves = NDArray[np.int8]
 """[..., cells]: attempts in their order: cell + 1 if a stone was placed, -(cell + 1) if one was there, 0 for none."""
 Observe = Callable[[int, Moves], Tree]
@@ -29,7 +32,7 @@ HEX_STEPS = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, -1), (-1, 1))
 
 
 def three_in_a_row() -> Won:
-    lines = [0b111 << cell for cell in (0, 3, 6)] + [0b001001001 << cell for cell in range(3)] + [0b100010001, 0b1010100]
+    lines = [0b111, 0b111000, 0b111000000, 0b1001001, 0b10010010, 0b100100100, 0b100010001, 0b1010100]
     won = np.array([any(stones & line == line for line in lines) for stones in range(2**9)])
     return np.stack([won, won])
 
@@ -109,13 +112,15 @@ class PhantomTree(ExactTree):
         for policy, share in zip(policies, np.broadcast_to(shares, (2, shares.shape[-1])).T, strict=True):
             for rows, seat, part in zip(self._rows, self._seats, share, strict=True):
                 total[rows] += (part * seat.reach(policy[rows])[seat.decides])[:, None] * policy[rows]
-        reached = total.sum(axis=1, keepdims=True)
-        return np.divide(total, reached, out=self.uniform(), where=reached > 0.0)
+        reached, policy = total.sum(axis=1, keepdims=True), self.uniform()
+        np.divide(total, reached, out=policy, where=reached > 0.0)
+        return policy
 
     def _lines(self, seat: int, probs: Probs) -> NDArray[np.float64]:
         """[finished lines]: the probability that a seat plays its part of each, whatever attempts fail."""
         own = self._seats[seat]
-        return np.bincount(own.line, own.reach(probs[self._rows[seat]])[own.fits], len(self._payoff))
+        reach = own.reach(probs[self._rows[seat]])
+        return np.bincount(own.line, reach[own.fits], len(self._payoff)).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,19 +129,19 @@ class _Seat:
 
     moves: Moves  # [sequences, cells]
     cell: NDArray[np.int8]  # [sequences]: the cell of the last attempt
-    before: IntArray  # [sequences]: the sequence without its last attempt; 0 for the empty one
-    infostate: IntArray  # [sequences]: the information state of this seat, from 0; -1 where the seat never moves
+    before: Ints  # [sequences]: the sequence without its last attempt; 0 for the empty one
+    infostate: Ints  # [sequences]: the information state of this seat, from 0; -1 where the seat never moves
     layers: tuple[slice, ...]  # of sequences: the empty one, then those that were found together
-    line: IntArray  # [pairs]: a finished line ...
-    fits: IntArray  # [pairs]: ... and a sequence of all attempts of the seat that fits it
+    line: Ints  # [pairs]: a finished line ...
+    fits: Ints  # [pairs]: ... and a sequence of all attempts of the seat that fits it
 
     @cached_property
-    def decides(self) -> IntArray:
+    def decides(self) -> Ints:
         """[information states]: their sequences."""
-        return np.flatnonzero(self.infostate >= 0)
+        return np.flatnonzero(self.infostate >= 0).astype(np.int32)
 
     @cached_property
-    def decision(self) -> IntArray:
+    def decision(self) -> Ints:
         """[sequences]: information state * cells + cell of the last attempt; of no meaning for the empty one."""
         return self.infostate[self.before] * np.int32(self.moves.shape[1]) + self.cell
 
@@ -159,9 +164,9 @@ def _explore(won: Won) -> tuple[tuple[_Seat, _Seat], NDArray[np.float64]]:
         mover = ply % 2
         seats[mover].fail(stones[1 - mover])
         is_free = ~(stones[0] | stones[1])[:, None] >> np.arange(cells) & 1
-        free = np.nonzero(is_free)[1].astype(np.int32).reshape(-1, cells - ply)
+        free = np.nonzero(is_free)[1].astype(np.int8).reshape(-1, cells - ply)
         stones = np.repeat(stones, cells - ply, axis=1)
-        stones[mover] |= 1 << free.reshape(-1)
+        stones[mover] |= np.int32(1) << free.reshape(-1)
         wins = won[mover, stones[mover]]
         over = wins | (ply == cells - 1)
         for number, seat in enumerate(seats):
@@ -185,17 +190,18 @@ class _Exploration:
         self._since, self._end = 0, 1
         """An attempt may follow these sequences; what was tried in them, and a bit for each of these cells:"""
         self._begin, self._tried = self._moves[0], np.zeros(1, np.int32)
-        self._line, self._fits = np.zeros(1, np.int32), np.zeros(1, np.int32)
-        self._pairs: list[tuple[IntArray, IntArray]] = []
+        self._line: Ints = np.zeros(1, np.int32)
+        self._fits: Ints = np.zeros(1, np.int32)
+        self._pairs: list[tuple[Ints, Ints]] = []
 
-    def fail(self, others: IntArray) -> None:
+    def fail(self, others: Ints) -> None:
         """Before a stone of this seat: none, one or more attempts at stones of the other seat ([lines])."""
         line, fits = self._line, self._fits
         lines, all_fits = [line], [fits]
         while len(fits):
             hidden = others[line] & ~self._tried[fits - self._since]
             chosen = [np.flatnonzero(hidden >> cell & 1) for cell in range(self._cells)]
-            cell = np.repeat(np.arange(self._cells, dtype=np.int32), list(map(len, chosen)))
+            cell = np.repeat(np.arange(self._cells, dtype=np.int8), list(map(len, chosen)))
             pairs = np.concatenate(chosen)
             line, fits = line[pairs], self._grow(fits[pairs], cell, -1)
             lines.append(line)
@@ -205,7 +211,7 @@ class _Exploration:
         decides[self._fits - self._since] = True
         self._decides.append(decides)
 
-    def place(self, free: IntArray, *, own: bool) -> None:
+    def place(self, free: NDArray[np.int8], *, own: bool) -> None:
         """Each line goes on with a stone in each of its free cells [lines, free cells]."""
         num = free.shape[1]
         fits = np.repeat(self._fits, num)
@@ -214,7 +220,7 @@ class _Exploration:
             fits = self._grow(fits, free[self._line].reshape(-1), 1)
             new = slice(end - self._since, None)
             self._begin, self._tried, self._since = self._begin[new], self._tried[new], end
-        self._line = (self._line[:, None] * np.int32(num) + np.arange(num, dtype=np.int32)).reshape(-1)
+        self._line = np.add.outer(self._line * np.int32(num), np.arange(num, dtype=np.int32)).reshape(-1)
         self._fits = fits
 
     def finish(self, over: NDArray[np.bool_], finished: int) -> None:
@@ -233,14 +239,14 @@ class _Exploration:
             cell=np.concatenate(self._cell),
             before=np.concatenate(self._before),
             infostate=np.where(decides, np.cumsum(decides) - 1, -1).astype(np.int32),
-            layers=tuple(slice(begin, end) for begin, end in zip(ends, ends[1:], strict=False)),
+            layers=tuple(slice(begin, end) for begin, end in pairwise(ends)),
             line=line,
             fits=fits,
         )
 
-    def _grow(self, before: IntArray, cell: IntArray, sign: int) -> IntArray:
+    def _grow(self, before: Ints, cell: NDArray[np.int8], sign: int) -> Ints:
         """The sequences that go on with an attempt, as a new layer of which each is there once."""
-        code = (before - self._since) * np.int32(self._cells) + cell
+        code: Ints = (before - np.int32(self._since)) * np.int32(self._cells) + cell
         is_found = np.zeros(len(self._begin) * self._cells, np.bool_)
         is_found[code] = True
         found = np.flatnonzero(is_found)
@@ -248,7 +254,7 @@ class _Exploration:
         moves, tried = self._begin[begin], self._tried[begin]
         length = sum(tried >> cell & 1 for cell in range(self._cells))
         moves[np.arange(len(moves)), length] = sign * (last + 1)
-        number = (np.cumsum(is_found, dtype=np.int32) + np.int32(self._end - 1))[code]
+        number: Ints = (np.cumsum(is_found, dtype=np.int32) + np.int32(self._end - 1))[code]
         self._moves.append(moves)
         self._cell.append(last.astype(np.int8))
         self._before.append((begin + self._since).astype(np.int32))

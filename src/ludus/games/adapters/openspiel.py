@@ -110,7 +110,7 @@ class OpenSpiel:
         return self._root if self._has_trees and self._is_small else None
 
     def exact_tree(self) -> PhantomTree | None:
-        """For phantom tic-tac-toe and dark hex of at most nine cells, whose seats see a failed attempt and try again."""
+        """For phantom tic-tac-toe and dark hex of at most nine cells, where a seat that fails tries again."""
         name, options = self._game.get_type().short_name, self._game.get_parameters()
         if not self._has_trees or (name, options.get("gameversion")) not in PHANTOM_GAMES:
             return None
@@ -377,7 +377,7 @@ class TensorReader:
         self.draws_itself = _draws_itself(kind)
         self.has_trees = not self.draws_itself and (kind.provides_information_state_string or not hides)
         self.keyed_by_history = not hides
-        # Its strings, and no tensor, tell how many attempts both seats have made, which would show that the other failed.
+        # Its strings, but no tensor, tell how many attempts both have made, and so how often the other seat failed.
         self.tells_length = kind.short_name == "dark_hex" and game.get_parameters()["obstype"] == "reveal-nothing"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -403,7 +403,7 @@ class TensorReader:
         return seen
 
     def after_attempts(self, seat: int, moves: Moves) -> Tree:
-        """What `of` shows a seat of a phantom game: the state of each cell, then, of all that was seen, the attempts."""
+        """What `of` shows a seat of a phantom game: the state of each cell and, since the start, its attempts."""
         num, cells = moves.shape
         stones = np.zeros((num, cells), np.int8)  # 1: of seat 0, -1: of seat 1
         attempts = np.zeros((num, cells, cells), np.bool_)
