@@ -77,7 +77,7 @@ def by_nash_conv(run: Path, games: int) -> dict[str, float]:
     }
 
 
-HIDDEN = ("kuhn", "leduc", "liars_dice", "goofspiel_4", "goofspiel_5")
+HIDDEN = ("kuhn", "leduc", "liars_dice", "goofspiel_4", "goofspiel_5", "phantom_ttt", "dark_hex_3")
 STRENGTHS = {
     "connect_four": Strength(
         recipe="connect_four",
@@ -128,6 +128,17 @@ STRENGTHS = {
             peer="no number is published",
         )
         for cards in (4, 5)
+    },
+    **{
+        name: Strength(
+            recipe="liars_dice",
+            measure=by_nash_conv,
+            percent=False,
+            runtime="serial",
+            settings=(f"game.name={game}", "game.from_tree=false", "budget=4000000"),
+            peer="no number at hand (Rudolph et al. 2025, arXiv 2502.08938, train for 10 M steps)",
+        )
+        for name, game in (("phantom_ttt", "phantom_ttt"), ("dark_hex_3", "dark_hex(board_size=3)"))
     },
 }
 

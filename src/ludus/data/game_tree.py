@@ -4,7 +4,8 @@ ones, so sweeps run over information states instead of histories."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -56,8 +57,48 @@ class ForgetfulSeatError(ValueError):
     """A seat lacks perfect recall: its information states do not determine its own earlier decisions."""
 
 
+class ExactTree(ABC):
+    """What exact exploitability needs of a game: its information states, numbered, and what policies are worth."""
+
+    num_seats: int
+    infostate_seat: IntArray
+    legal: NDArray[np.bool_]  # [infostates, actions]
+
+    @abstractmethod
+    def observe(self, rows: slice) -> Tree:
+        """The observations of these information states, by their seats. What only critics see is zero."""
+
+    @abstractmethod
+    def values(self, probs: Probs) -> NDArray[np.float64]:
+        """[seats]: expected returns when every seat follows `probs`."""
+
+    @abstractmethod
+    def best_response(self, seat: int, probs: Probs) -> tuple[float, Probs]:
+        """The best value of `seat` against the others, and `probs` with its rows replaced by the best response. Ties,
+        and states that the others never reach, take the lowest action."""
+
+    @abstractmethod
+    def mixture(self, policies: Iterable[Probs], weights: ArrayLike) -> Probs:
+        """The policy equivalent to drawing one of M policies per seat before the game. `weights` is [M], or [seats, M]
+        if the seats draw from different distributions."""
+
+    def uniform(self) -> Probs:
+        """The uniform policy over legal actions."""
+        probs: Probs = self.legal / self.legal.sum(axis=1, keepdims=True)
+        return probs
+
+    def nash_conv(self, probs: Probs) -> float:
+        """The sum of what each seat could gain by deviating alone; 0 at a Nash equilibrium."""
+        best = [self.best_response(seat, probs)[0] for seat in range(self.num_seats)]
+        return float(np.sum(best - self.values(probs)))
+
+    def exploitability(self, probs: Probs) -> float:
+        """NashConv per seat."""
+        return self.nash_conv(probs) / self.num_seats
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FlatTree:
+class FlatTree(ExactTree):
     """A game tree. Node 0 is the root, nodes are ordered by depth, and children of a node are consecutive."""
 
     seat: IntArray  # [nodes]: the seat to move, CHANCE or OVER
@@ -107,22 +148,21 @@ class FlatTree:
         )
 
     @property
-    def num_seats(self) -> int:
+    def num_seats(self) -> int:  # type: ignore[override]
         return int(self.returns.shape[1])
 
-    def uniform(self) -> Probs:
-        """The uniform policy over legal actions."""
-        probs: Probs = self.legal / self.legal.sum(axis=1, keepdims=True)
-        return probs
+    def observe(self, rows: slice) -> Tree:
+        seen = {name: array[rows] for name, array in self.observations.items()}
+        num = len(self.legal[rows])
+        return seen | {
+            name: np.zeros((num, *array.shape[1:]), array.dtype) for name, array in self.critic_observations.items()
+        }
 
     def values(self, probs: Probs) -> NDArray[np.float64]:
-        """[seats]: expected returns when every seat follows `probs`."""
         total: NDArray[np.float64] = self._leaf_reach(self._checked(probs)) @ self._leaf_returns
         return total
 
     def best_response(self, seat: int, probs: Probs) -> tuple[float, Probs]:
-        """The best value of `seat` against the others, and `probs` with its rows replaced by the best response. Ties,
-        and states that the others never reach, take the lowest action."""
         policy = np.array(self._checked(probs))
         gains = self._leaf_reach(probs, without=seat) * self._leaf_returns[:, seat]
         worth: Probs = np.bincount(self._leaf_sequence[seat], gains, self.legal.size + 1).astype(np.float64)
@@ -160,15 +200,6 @@ class FlatTree:
             np.divide(action_values, total, out=found, where=rows[:, None] & (total > 0.0))
         return found
 
-    def nash_conv(self, probs: Probs) -> float:
-        """The sum of what each seat could gain by deviating alone; 0 at a Nash equilibrium."""
-        best = [self.best_response(seat, probs)[0] for seat in range(self.num_seats)]
-        return float(np.sum(best - self.values(probs)))
-
-    def exploitability(self, probs: Probs) -> float:
-        """NashConv per seat."""
-        return self.nash_conv(probs) / self.num_seats
-
     def plan(self, probs: Probs) -> Probs:
         """Realisation plan [..., I, A]: probability that a seat plays its sequence up to and including each action."""
         plan = np.array(probs, np.float64)
@@ -184,13 +215,10 @@ class FlatTree:
         np.divide(plan, total, out=policy, where=total > 0)
         return policy
 
-    def mixture(self, policies: NDArray[np.float64], weights: ArrayLike) -> Probs:
-        """The policy equivalent to drawing one of [M, I, A] policies per seat before the game. `weights` is [M], or
-        [seats, M] if the seats draw from different distributions."""
-        for policy in policies:
-            self._checked(policy)
-        shares = np.broadcast_to(np.asarray(weights, np.float64), (self.num_seats, len(policies)))
-        return self.behaviour(np.einsum("im,mia->ia", shares[self.infostate_seat], self.plan(policies)))
+    def mixture(self, policies: Iterable[Probs], weights: ArrayLike) -> Probs:
+        plans = self.plan(np.stack([self._checked(policy) for policy in policies]))
+        shares = np.broadcast_to(np.asarray(weights, np.float64), (self.num_seats, len(plans)))
+        return self.behaviour(np.einsum("im,mia->ia", shares[self.infostate_seat], plans))
 
     @cached_property
     def _leaves(self) -> IntArray:

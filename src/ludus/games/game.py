@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.game_tree import TreeState
+from ludus.data.game_tree import ExactTree, TreeState
 from ludus.data.specs import GameSpec
 from ludus.data.trees import Array, IntArray, Tree, allocate
 
@@ -243,6 +243,13 @@ class GameSource(Protocol):
 
     def tree(self) -> TreeState | None:
         """The root of the game tree for exact computations; None if it cannot be walked."""
+
+
+@runtime_checkable
+class HasExactTree(Protocol):
+    """A `GameSource` that computes exactly what walking its `tree` would take too long for."""
+
+    def exact_tree(self) -> ExactTree | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,17 @@ pytest.importorskip("pyspiel", reason="OpenSpiel is not installed: pip install -
 import pyspiel
 
 from ludus.data.game_tree import FlatTree
+from ludus.data.phantom_tree import PhantomTree, hex_connection, three_in_a_row
 from ludus.data.specs import Planes, Vector
+from ludus.evaluation.exploitability import exact_game
+from ludus.experiment import Experiment
 from ludus.games.adapters.openspiel import OpenSpiel, OpenSpielTables
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import GameBatch, HasTrees, allocate_actions
 from ludus.games.tree_batch import TreeBatch
+from ludus.models.network_policy import ActorCritic
+from ludus.workers.exploitability import ExactGame
 
 TURNS = [
     "connect_four",
@@ -267,3 +272,61 @@ def test_an_illegal_action_is_refused() -> None:
     batch.reset(np.arange(2), np.arange(2, dtype=np.uint64))
     with pytest.raises(ValueError, match=r"table 0, seat 0: move 0 is not one of \[1, 2\]"):
         batch.step(allocate_actions(batch.spec, 2))
+
+
+@pytest.mark.parametrize("observation", ["information", "observation"])
+@pytest.mark.parametrize("name", ["phantom_ttt", "dark_hex", "dark_hex(num_rows=2,num_cols=3)"])
+def test_phantom_games_are_as_openspiel_plays_them(name: str, observation: Any) -> None:
+    source = OpenSpiel(name=name, observation=observation, critic_state=True)
+    game, seen = source._game, source._seen
+    won = three_in_a_row() if name == "phantom_ttt" else hex_connection(game.num_distinct_actions() // 3, 3)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        state, attempts, stones = game.new_initial_state(), ([], []), [0, 0]
+        while not state.is_terminal():
+            seat = state.current_player()
+            moves = np.zeros((1, game.num_distinct_actions()), np.int8)
+            moves[0, : len(attempts[seat])] = attempts[seat]
+            shown, expected = seen.after_attempts(seat, moves), seen.of(state, seat)
+            np.testing.assert_array_equal(shown[observation][0], expected[observation])
+            assert shown["critic.state"].shape[1:] == expected["critic.state"].shape
+            assert state.legal_actions() == [cell for cell in range(moves.shape[1]) if cell + 1 not in np.abs(moves)]
+            cell = int(rng.choice(state.legal_actions()))
+            fails = bool(stones[1 - seat] >> cell & 1)
+            attempts[seat].append(-(cell + 1) if fails else cell + 1)
+            stones[seat] |= 0 if fails else 1 << cell
+            state.apply_action(cell)
+            if not state.is_terminal():
+                assert state.current_player() == (seat if fails else 1 - seat)
+        assert [bool(won[seat, stones[seat]]) for seat in range(2)] == [gets > 0 for gets in state.returns()]
+
+
+def test_dark_hex_is_as_exact_by_arrays_as_by_its_histories() -> None:
+    """Its strings tell how often the other seat failed, which no seat sees."""
+    source = OpenSpiel(name="dark_hex(num_rows=2,num_cols=2)")
+    arrays, root = source.exact_tree(), source.tree()
+    assert arrays is not None
+    assert root is not None
+    walked = FlatTree.build(root)
+    assert len(walked.legal) == len(arrays.legal) == 70
+    assert arrays.nash_conv(arrays.uniform()) == pytest.approx(walked.nash_conv(walked.uniform()), abs=1e-12) == 1.25
+
+
+@pytest.mark.parametrize(
+    "name", ["leduc_poker", "phantom_ttt(gameversion=abrupt)", "dark_hex(gameversion=adh)", "dark_hex(board_size=4)"]
+)
+def test_other_games_are_not_computed_by_arrays(name: str) -> None:
+    assert OpenSpiel(name=name).exact_tree() is None
+
+
+def test_a_player_of_dark_hex_is_measured_exactly() -> None:
+    game = OpenSpiel(name="dark_hex(num_rows=2,num_cols=2)", critic_state=True)
+    exact = exact_game(Experiment(name="x", game=game, budget=1))
+    assert isinstance(exact.tree, PhantomTree)
+    policy = ActorCritic(hidden=(8,), central_critic=True).build(game.spec.kinds[0], 3)
+    root = game.tree()
+    assert root is not None
+    walked = ExactGame(root)
+    nash_conv = walked.nash_conv(walked.probabilities(policy))
+    assert nash_conv > 0.1
+    assert exact.nash_conv(exact.probabilities(policy)) == pytest.approx(nash_conv, abs=1e-6)

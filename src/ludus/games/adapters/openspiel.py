@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from open_spiel.python.observation import INFO_STATE_OBS_TYPE, make_observation
 
 from ludus.data.game_tree import CHANCE, OVER, TreeState
+from ludus.data.phantom_tree import Moves, PhantomTree, hex_connection, three_in_a_row
 from ludus.data.specs import CRITIC_PREFIX, ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
 from ludus.data.trees import IntArray, Tree, put, take
 from ludus.games.bots import RandomBot
@@ -34,6 +35,10 @@ STATE = f"{CRITIC_PREFIX}state"
 
 PARTNERS = ("bridge", "euchre", "spades", "tiny_bridge_4p")
 """Games whose seats win and lose in pairs; OpenSpiel does not say so."""
+
+PHANTOM_GAMES = (("phantom_ttt", "classical"), ("dark_hex", "cdh"))
+"""With their `gameversion`."""
+MOST_CELLS = 9
 
 _CHANCE = int(pyspiel.PlayerId.CHANCE)
 _SIMULTANEOUS = int(pyspiel.PlayerId.SIMULTANEOUS)
@@ -103,6 +108,17 @@ class OpenSpiel:
     def tree(self) -> TreeState | None:
         """The root, if the game has at most `largest_tree` histories and tells information states."""
         return self._root if self._has_trees and self._is_small else None
+
+    def exact_tree(self) -> PhantomTree | None:
+        """For phantom tic-tac-toe and dark hex of at most nine cells, where a seat that fails tries again."""
+        name, options = self._game.get_type().short_name, self._game.get_parameters()
+        if not self._has_trees or (name, options.get("gameversion")) not in PHANTOM_GAMES:
+            return None
+        if options["obstype"] != "reveal-nothing" or self._game.num_distinct_actions() > MOST_CELLS:
+            return None
+        if name == "phantom_ttt":
+            return PhantomTree(three_in_a_row(), self._seen.after_attempts)
+        return PhantomTree(hex_connection(options["num_rows"], options["num_cols"]), self._seen.after_attempts)
 
     @property
     def _has_trees(self) -> bool:
@@ -329,6 +345,9 @@ class OpenSpielState:
         if self.seen.keyed_by_history:
             return tuple(self.state.history())
         key: str = self.state.information_state_string(self.seat())
+        if self.seen.tells_length:
+            board, _, attempts = key.rsplit("\n", 2)
+            return board + attempts
         return key
 
     def observation(self) -> Tree:
@@ -358,6 +377,8 @@ class TensorReader:
         self.draws_itself = _draws_itself(kind)
         self.has_trees = not self.draws_itself and (kind.provides_information_state_string or not hides)
         self.keyed_by_history = not hides
+        # Its strings, but no tensor, tell how many attempts both have made, and so how often the other seat failed.
+        self.tells_length = kind.short_name == "dark_hex" and game.get_parameters()["obstype"] == "reveal-nothing"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TensorReader, (self.game, self.name, self.with_state)
@@ -379,6 +400,27 @@ class TensorReader:
         seen: Tree = {self.name: self.tensor.reshape(self.shape).copy()}
         if self.with_state:
             seen[STATE] = self.state(state)
+        return seen
+
+    def after_attempts(self, seat: int, moves: Moves) -> Tree:
+        """What `of` shows a seat of a phantom game: the state of each cell and, since the start, its attempts."""
+        num, cells = moves.shape
+        stones = np.zeros((num, cells), np.int8)  # 1: of seat 0, -1: of seat 1
+        attempts = np.zeros((num, cells, cells), np.bool_)
+        for place, attempt in enumerate(moves.T):
+            done = np.flatnonzero(attempt)
+            cell = np.abs(attempt[done]) - 1
+            stones[done, cell] = np.sign(attempt[done]) * (1 - 2 * seat)
+            attempts[done, place, cell] = True
+        if self.game.get_type().short_name == "phantom_ttt":
+            view = stones[:, None] == np.array([0, -1, 1])[:, None]
+        else:  # nine states of each cell, of which a seat is told three
+            view = stones[:, :, None] == np.arange(-4, 5)
+        parts = [view.reshape(num, -1), attempts.reshape(num, -1)][: 1 + (self.name == "information")]
+        seen: Tree = {self.name: np.concatenate(parts, axis=1, dtype=np.float32).reshape(-1, *self.shape)}
+        if self.with_state:
+            first, *rest = self.shape
+            seen[STATE] = np.zeros((len(moves), first * self.game.num_players(), *rest), np.float32)
         return seen
 
     def state(self, state: Any) -> NDArray[np.float32]:
