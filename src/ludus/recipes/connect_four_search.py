@@ -1,6 +1,5 @@
-"""Connect four by search on a CPU: `connect_four_device` with a smaller network and fewer tables.
-
-In about twenty minutes of one core its network is well ahead of what PPO reaches: docs/search.md."""
+"""Connect four by search on a CPU: `connect_four_device` with a smaller network and fewer tables. It takes about 25
+minutes of one core; docs/search.md has what it reaches, beside PPO."""
 
 from __future__ import annotations
 
