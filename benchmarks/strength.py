@@ -77,23 +77,23 @@ def by_nash_conv(run: Path, games: int) -> dict[str, float]:
     }
 
 
+ALPHA_ZERO = (
+    "AlphaZero.jl, network alone: 92 % against MCTS-1000 (tutorial of jonathan-laurent/AlphaZero.jl; 15 iterations of "
+    "1 to 2 hours on an RTX 2070)"
+)
 HIDDEN = ("kuhn", "leduc", "liars_dice", "goofspiel_4", "goofspiel_5", "phantom_ttt", "dark_hex_3")
 STRENGTHS = {
     "connect_four": Strength(
         recipe="connect_four",
         settings=("budget=50000000", "league.roles.main.promotion.every=5000000"),  # half an hour on two idle cores
         measure=by_yardstick,
-        peer="AlphaZero.jl, network alone: 92 % against MCTS-1000 (tutorial of jonathan-laurent/AlphaZero.jl; 15 "
-        "iterations of 1 to 2 hours on an RTX 2070)",
+        peer=ALPHA_ZERO,
     ),
     "connect_four_search": Strength(
-        recipe="connect_four_search", measure=by_yardstick, runtime="device", peer="as above"
+        recipe="connect_four_search", measure=by_yardstick, runtime="device", peer=ALPHA_ZERO
     ),
     "connect_four_device": Strength(
-        recipe="connect_four_device",
-        measure=by_yardstick,
-        runtime="device",
-        peer="AlphaZero.jl, network alone: 92 % against MCTS-1000, as above",
+        recipe="connect_four_device", measure=by_yardstick, runtime="device", peer=ALPHA_ZERO
     ),
     "kuhn_device": Strength(
         recipe="kuhn_device", measure=by_nash_conv, percent=False, runtime="device", peer="as kuhn"
