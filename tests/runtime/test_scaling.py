@@ -226,4 +226,4 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
     assert "actors" in refusals[2]
     status = read_status(path / "status.json")
     assert status is not None
-    assert status.state == ENOUGH
+    assert status.state == "stopped"
