@@ -85,7 +85,7 @@ HIDDEN = ("kuhn", "leduc", "liars_dice", "goofspiel_4", "goofspiel_5", "phantom_
 STRENGTHS = {
     "connect_four": Strength(
         recipe="connect_four",
-        settings=("budget=50000000", "league.roles.main.promotion.every=5000000"),  # half an hour on two idle cores
+        settings=("budget=50000000", "league.roles.main.promotion.every=5000000"),  # 18 minutes of one core
         measure=by_yardstick,
         peer=ALPHA_ZERO,
     ),
