@@ -234,8 +234,13 @@ def _matches(rows: Sequence[Row], *, closed: bool) -> Iterator[str]:
 
 
 def _acknowledged(rows: Sequence[Row], acknowledged: Iterable[int]) -> Iterator[str]:
-    finished = {match_of(row) for row in rows if row["event"] == "match_finished"}
-    lost = sorted({*acknowledged} - finished)  # type: ignore[type-var]
+    # The result of a match whose player was reset meanwhile is taken, and void: it is of other weights.
+    kept = {
+        match_of(row)
+        for row in rows
+        if row["event"] == "match_finished" or (row["event"] == "match_void" and row["reason"] == "a player was reset")
+    }
+    lost = sorted({*acknowledged} - kept)  # type: ignore[type-var]
     if lost:
         yield f"I3: {len(lost)} acknowledged results are not in the ledger: {lost[:5]}"
 
