@@ -87,6 +87,14 @@ DAMAGES: tuple[tuple[Callable[[Path], object], str], ...] = (
     (
         lambda run: rewrite(
             run,
+            "UPDATE rows SET kind = 'match_void', body = json_object('event', 'match_void', 'match_id', match_id,"
+            f" 'reason', 'a player was reset') WHERE seq = {LAST_RESULT}",
+        ),
+        "I3: 1 acknowledged",
+    ),
+    (
+        lambda run: rewrite(
+            run,
             f"CREATE TABLE copied AS SELECT * FROM rows WHERE seq = {LAST_RESULT}",
             "UPDATE copied SET seq = (SELECT max(seq) + 1 FROM rows)",
             "INSERT INTO rows SELECT * FROM copied",
@@ -118,6 +126,14 @@ def test_the_checker_finds_what_is_wrong(tmp_path: Path) -> None:
         damage(copy)
         broken = check.check(copy, rules, known, closed=True, acknowledged=acknowledged)
         assert any(told in one for one in broken), (told, broken)
+
+
+def test_a_result_of_a_player_that_was_reset_is_void() -> None:
+    issued = {"seq": 1, "event": "match_issued", "match": {"id": 7}}
+    reset = {"seq": 2, "event": "player_reset"}
+    void = {"seq": 3, "event": "match_void", "match_id": 7, "reason": "a player was reset"}
+    assert list(check._acknowledged([issued, reset, void], [7])) == []
+    assert list(check._acknowledged([issued, void], [7])), "nobody was reset"
 
 
 def test_the_checker_shares_no_code_with_the_product() -> None:

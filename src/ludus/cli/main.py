@@ -153,7 +153,8 @@ def _open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            # It gets the lowest number that is free. Programs that are started inherit standard streams.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             stream = open(number, mode, closefd=False)  # noqa: SIM115 - for as long as the program runs
             setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
 

@@ -60,9 +60,12 @@ class ForgetfulSeatError(ValueError):
 class ExactTree(ABC):
     """What exact exploitability needs of a game: its information states, numbered, and what policies are worth."""
 
-    num_seats: int
     infostate_seat: IntArray
     legal: NDArray[np.bool_]  # [infostates, actions]
+
+    @property
+    @abstractmethod
+    def num_seats(self) -> int: ...
 
     @abstractmethod
     def observe(self, rows: slice) -> Tree:
@@ -148,7 +151,7 @@ class FlatTree(ExactTree):
         )
 
     @property
-    def num_seats(self) -> int:  # type: ignore[override]
+    def num_seats(self) -> int:
         return int(self.returns.shape[1])
 
     def observe(self, rows: slice) -> Tree:

@@ -234,12 +234,16 @@ def _matches(rows: Sequence[Row], *, closed: bool) -> Iterator[str]:
 
 
 def _acknowledged(rows: Sequence[Row], acknowledged: Iterable[int]) -> Iterator[str]:
-    # The result of a match whose player was reset meanwhile is taken, and void: it is of other weights.
-    kept = {
-        match_of(row)
-        for row in rows
-        if row["event"] == "match_finished" or (row["event"] == "match_void" and row["reason"] == "a player was reset")
-    }
+    kept, before_reset = set[int | None](), set[int | None]()
+    for row in rows:
+        if row["event"] == "player_reset":
+            before_reset |= {
+                match_of(one) for one in rows if one["event"] == "match_issued" and one["seq"] < row["seq"]
+            }
+        # The result of a match whose player was reset meanwhile is taken, and void: it is of other weights.
+        of_other_weights = row["event"] == "match_void" and row["reason"] == "a player was reset"
+        if row["event"] == "match_finished" or (of_other_weights and match_of(row) in before_reset):
+            kept.add(match_of(row))
     lost = sorted({*acknowledged} - kept)  # type: ignore[type-var]
     if lost:
         yield f"I3: {len(lost)} acknowledged results are not in the ledger: {lost[:5]}"

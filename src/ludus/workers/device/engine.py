@@ -293,6 +293,6 @@ def _precision(config: DeviceConfig, device: torch.device) -> torch.dtype:
     if device.type == "cpu":
         able = getattr(torch.cpu, "get_capabilities", dict[str, bool])()  # older versions of PyTorch do not have it
         if not any(able.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
-            _log.info("this CPU has no instructions for bfloat16: matrix products are float32")
+            _log.warning("this CPU has no instructions for bfloat16: matrix products are float32")
             return torch.float32
     return torch.bfloat16
