@@ -243,6 +243,31 @@ def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_no
     assert half == full // 2
 
 
+@pytest.mark.parametrize(("trained", "steps", "left_out"), [(16, 4, 0.0), (13, 3, 1 / 13), (15, 4, 0.0), (4, 1, 0.0)])
+def test_no_gradient_step_is_mostly_padding(trained: int, steps: int, left_out: float) -> None:
+    """A few decisions are left out at random instead, and counted as such."""
+    engine = new_engine("connect_four", tables=128, matches=8, batch=1024, minibatch=256, epochs=2)
+    seen: list[int] = []
+    inner = engine.learning._losses
+
+    def watched(rows: Any, chunks: torch.Tensor, used: torch.Tensor, progress: Any) -> Any:
+        seen.append(int((rows.columns["valid"][chunks] & used.unsqueeze(2)).sum()))
+        return inner(rows, chunks, used, progress)
+
+    engine.learning._losses = watched
+    for block in range(8):  # each has two sides
+        trains = [2 * block < trained, 2 * block + 1 < trained]
+        engine.seat(block, [0, engine.row_of_opponent(block, 1)], trains, 4)
+    engine.expect([trained])
+    engine.iterate(0.0)
+    engine.read()
+    [player] = engine.players
+    assert len(seen) == 2 * steps
+    assert sum(seen[:steps]) == player.decisions  # of the first epoch
+    followed = 13 / 15  # the last two only show what comes next
+    assert player.decisions / (player.decisions + player.stale) == pytest.approx(followed * (1 - left_out), abs=0.02)
+
+
 def test_rows_of_seats_that_wait_for_the_clock_cost_no_gradient_steps() -> None:
     given: dict[str, Any] = {"tables": 16, "matches": 2, "batch": 512, "minibatch": 32, "model": SMALL_ALPHASTAR}
     engine = new_engine("skirmish", **given)

@@ -257,8 +257,8 @@ class Engine:
         return not self._on_gpu or torch.cuda.current_stream(self.device).query()
 
     def tally(self) -> NDArray[np.float64]:
-        """Sums of the matches at the blocks, [blocks, columns]; waits for the device."""
-        tally: NDArray[np.float64] = self.rollout.tally.cpu().numpy()
+        """Sums of the matches at the blocks, [blocks, columns], as they are now; waits for the device."""
+        tally: NDArray[np.float64] = self.rollout.tally.to("cpu", copy=True).numpy()
         return tally
 
     def read(self) -> list[dict[str, float]]:
