@@ -148,10 +148,6 @@ class Engine:
         policy: Any = self.players[0].policies[0]
         return [name for name, _ in policy.named_parameters()]
 
-    @property
-    def is_fresh(self) -> bool:
-        return not self._iterations
-
     def reconfigure(self) -> None:
         """Settings of the players have changed, which may be part of the recorded iterations."""
         self.learning.reconfigure()
