@@ -98,7 +98,7 @@ METRICS = (
     Metric("PLAYER/lag_share.UPDATES", "share", "Of decisions that were so many updates old."),
     Metric("PLAYER/reused", "share", "Of decisions that an update before has trained on too."),
     Metric("PLAYER/recompute_lag", "updates", "By which the buffer worker's weights were older."),
-    Metric("PLAYER/stale", "decisions", "Not trained on, because they were too old.", counts=True),
+    Metric("PLAYER/stale", "decisions", "Not trained on: too old, or left out by the device runtime.", counts=True),
     Metric("PLAYER/dropped", "decisions", "Thrown away, because the buffer was full.", counts=True),
     Metric("PLAYER/refused", "decisions", "Not trained on, because of a NaN or an infinity.", counts=True),
     Metric("PLAYER/skipped", "gradient steps", "Not taken, because the loss was not finite.", counts=True),

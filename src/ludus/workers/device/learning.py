@@ -73,7 +73,7 @@ class Learning:
         self.decisions = torch.zeros(count, dtype=torch.int64, device=self._device)
         """Trained on since they were last read."""
         self.stale = torch.zeros_like(self.decisions)
-        """Not trained on, because they only served as a bootstrap."""
+        """Not trained on, because they only served as a bootstrap or were left out, see `minibatches_for`."""
         self.skipped = torch.zeros_like(self.decisions)
         """Gradient steps that were not finite."""
         self.lowest = torch.zeros(count, device=self._device)
@@ -143,7 +143,8 @@ class Learning:
             player.follow()
 
     def minibatches_for(self, trained_sides: Sequence[int]) -> int:
-        """Gradient steps of an epoch, given by player the number of sides that train in its blocks."""
+        """Gradient steps of an epoch, given by player the number of sides that train in its blocks. They need not hold all
+        decisions: see `_LEFT_OUT`."""
         layout = self._layout
         per_side = self._num_chunks // (layout.blocks * layout.sides)
         full = math.ceil(max(trained_sides) * per_side * self._share) / self._chunks
