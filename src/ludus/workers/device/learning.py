@@ -143,8 +143,8 @@ class Learning:
             player.follow()
 
     def minibatches_for(self, trained_sides: Sequence[int]) -> int:
-        """Gradient steps of an epoch, given by player the number of sides that train in its blocks. They need not hold all
-        decisions: see `_LEFT_OUT`."""
+        """Gradient steps of an epoch, given by player the number of sides that train in its blocks. They need not hold
+        all decisions: see `_LEFT_OUT`."""
         layout = self._layout
         per_side = self._num_chunks // (layout.blocks * layout.sides)
         full = math.ceil(max(trained_sides) * per_side * self._share) / self._chunks
