@@ -128,16 +128,16 @@ def test_a_match_that_begins_while_a_round_computes_counts_nothing_of_it(tmp_pat
     given = league(budget=30_000, device=DeviceConfig(updates_per_round=2))
     actor = replace(given.actor, num_tables=64, matches=8, episodes_per_table=2)
     complete = 0
-    with closing(on_device(tmp_path / "run", replace(given, actor=actor))) as training:
-        seen = 0
 
-        def watch(training: Any) -> None:
-            nonlocal complete, seen
-            if training.learner.decisions > seen:  # a round of training
-                seen = training.learner.decisions
-                complete += int((training.workers._matches._tally[:, 0] == 2 * 8).sum())
+    def looking(worker: Any, step: Callable[[], Progress]) -> Progress:
+        nonlocal complete
+        progress = step()
+        if worker.name == "actor":
+            complete += int((worker._tally[:, 0] == 2 * 8).sum())
+        return progress
 
-        assert training.run(watch) == FINISHED
+    with closing(on_device(tmp_path / "run", replace(given, actor=actor, middleware=(looking,)))) as training:
+        assert training.run() == FINISHED
     events = check_ledger(tmp_path / "run")
     issued = {event.match.id: event.match for event in events if isinstance(event, MatchIssued)}
     results = [event.result for event in events if isinstance(event, MatchFinished)]

@@ -60,8 +60,8 @@ class BlockMatches:
         self._players = [player.player for player in engine.players]
         self._held: dict[int, _Held] = {}
         """By block; empty before the first step."""
-        self._tally: NDArray[np.float64]
-        self._models: list[str]
+        self._tally = engine.tally()
+        self._models = self._models_now()
         """What the matches came to by the latest step, and the models of the learning players then."""
         self._finished = 0
         """Matches that were reported since the latest step."""
@@ -74,7 +74,7 @@ class BlockMatches:
         engine, layout = self._engine, self._engine.layout
         if not self._held:
             self._begin(range(layout.num_blocks))
-        self._tally, self._models = engine.tally(), [str(player.model) for player in engine.players]
+        self._tally, self._models = engine.tally(), self._models_now()
         trained = np.array([self._num_trained(self._held[block]) for block in range(layout.num_blocks)])
         engine.expect(trained.reshape(layout.learners, -1).sum(1).tolist())
         finished, self._finished = self._finished, 0
@@ -86,6 +86,7 @@ class BlockMatches:
         complete = [block for block, held in self._held.items() if episodes[block] >= held.match.episodes]
         if complete:
             self._client.report_all([self._result(self._held[block], self._tally[block]) for block in complete])
+            self._tally[complete] = 0.0
             self._finished += len(complete)
             self._begin(complete)
 
@@ -147,6 +148,9 @@ class BlockMatches:
         probability. Where another bot plays, it computes in vain. A bot has no model."""
         self._engine.weights[row].zero_()
         return ""
+
+    def _models_now(self) -> list[str]:
+        return [str(player.model) for player in self._engine.players]
 
     def _num_trained(self, held: _Held) -> int:
         return sum(bool(side.trainees) for side in held.match.sides)
