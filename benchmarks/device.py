@@ -266,7 +266,7 @@ def measure(chosen: Any, device: str) -> tuple[list[list[str]], list[list[str]]]
         for tables in chosen.tables or [default]:
             for mode in chosen.modes:
                 speeds: dict[str, float] = {}
-                for kind in chosen.kinds:
+                for kind in chosen.kinds if chosen.engine else ():
                     league = kind == "league"
                     setting = Setting(game, league, tables, mode, device, chosen.precision)
                     how = {"windows": 1, "each": 1} if chosen.small else {}
@@ -324,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--precision", default="bfloat16", choices=["bfloat16", "float32"])
     options.add_argument("--device", default="auto")
     options.add_argument("--no-run", dest="run", action="store_false", help="leave out whole trainings")
+    options.add_argument("--no-engine", dest="engine", action="store_false", help="leave out the engine alone")
     options.add_argument("--no-report", action="store_true")
     options.add_argument("--small", action="store_true", help="few tables, a second: to see that it works")
     chosen = options.parse_args(arguments)

@@ -26,6 +26,8 @@ from ludus.data.records import (
     LearnerProgress,
     MatchFinished,
     MatchIssued,
+    MatchVoid,
+    ModelId,
     Pause,
     PlayerAdded,
     PlayerRemoved,
@@ -45,7 +47,7 @@ from ludus.store.run_folder import read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.config import DeviceConfig, Openings
 from ludus.workers.device.matches import plays_uniformly
-from ludus.workers.worker import Diverged, Progress, StopTraining, Worker
+from ludus.workers.worker import Diverged, Progress, StopTraining, TrainingFailed, Worker
 
 MIXED = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
 ROLES = {
@@ -91,6 +93,84 @@ def test_a_league_plays_its_quotas_and_every_result_adds_up(tmp_path: Path) -> N
     assert rows[-1]["decisions"] >= 3_000
     assert rows[-1]["main/learning_rate"] == 3e-4
     assert {"main/entropy", "exploiter/kl", "main/episode_length", "updates"} <= rows[-1].keys() | rows[-2].keys()
+
+
+def test_snapshots_and_results_name_the_weights_that_the_counted_updates_made(tmp_path: Path) -> None:
+    """Although matches turn over while the next round computes."""
+    known: dict[str, tuple[int, Mapping[str, Any]]] = {}
+
+    def note(training: Any) -> None:
+        for one in training.learner.players.values():
+            weights = {name: array.copy() for name, array in one.weights().items()}
+            known[str(one.model)] = one.decisions, weights
+
+    path, more = tmp_path / "run", DeviceConfig(updates_per_round=3)
+    with closing(on_device(path, league(budget=12_000, device=more))) as training:
+        note(training)
+        assert training.run(note) == FINISHED
+        models = training.folder.models
+    snapshots = 0
+    for event in check_ledger(path):
+        if isinstance(event, PlayerAdded) and event.role == "frozen" and event.model in known:
+            decisions, weights = known[event.model]
+            model = ModelId.parse(event.model)
+            assert models.entry(model).facts["decisions"] == decisions
+            for name, array in models.fetch(model).items():
+                assert (array == weights[name]).all()
+            snapshots += 1
+        if isinstance(event, MatchFinished) and event.result.last_models[0].startswith("main:0"):
+            assert event.result.last_models[0] in known  # not those of an update in the middle of a round
+    assert snapshots > 4
+
+
+def test_a_match_that_begins_while_a_round_computes_counts_nothing_of_it(tmp_path: Path) -> None:
+    """Every match has each episode of its quota once, whoever sat at its tables before."""
+    given = league(budget=30_000, device=DeviceConfig(updates_per_round=2))
+    actor = replace(given.actor, num_tables=64, matches=8, episodes_per_table=2)
+    complete = 0
+    with closing(on_device(tmp_path / "run", replace(given, actor=actor))) as training:
+        seen = 0
+
+        def watch(training: Any) -> None:
+            nonlocal complete, seen
+            if training.learner.decisions > seen:  # a round of training
+                seen = training.learner.decisions
+                complete += int((training.workers._matches._tally[:, 0] == 2 * 8).sum())
+
+        assert training.run(watch) == FINISHED
+    events = check_ledger(tmp_path / "run")
+    issued = {event.match.id: event.match for event in events if isinstance(event, MatchIssued)}
+    results = [event.result for event in events if isinstance(event, MatchFinished)]
+    trained = [one for one in results if issued[one.match_id].purpose == "training"]
+    void = [event for event in events if isinstance(event, MatchVoid) and event.reason == "a player was reset"]
+    assert len(trained) + len(void) == complete
+    assert len(trained) > 50
+    for result in trained:
+        [pair] = result.pairs
+        assert result.episodes == pair.wins + pair.draws + pair.losses == 2 * 8
+        assert 2 * 2 * 8 <= result.steps == sum(result.decisions) <= 3 * 2 * 8
+
+
+def test_a_failure_while_a_round_computes_leaves_weights_and_counts_that_belong_together(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with closing(on_device(path, league(budget=10**9))) as training:
+
+        def watch(training: Any) -> None:
+            if training.learner.decisions > 1_000:
+                training.learner.turn_over = fail
+
+        def fail() -> None:
+            raise TrainingFailed("nobody can play that")
+
+        with pytest.raises(TrainingFailed, match="nobody can play that"):
+            training.run(watch)
+        engine, players = training.learner.engine, training.learner.players.values()
+        assert not engine.learning.decisions.any()
+        saved = training.folder.checkpoints(CHECKPOINT).load_latest()
+        assert saved is not None
+        assert saved.step == sum(one.decisions for one in players)
+        steps = {name: facts["step"] for name, facts in saved.facts["learner"].items()}
+        assert steps == {one.player: one.step for one in players}
 
 
 def crash(path: Path, experiment: Experiment, steps: int) -> None:

@@ -121,6 +121,33 @@ def test_a_result_is_on_disk_when_the_report_returns(training: Training, control
     assert training.league.matches.finished == 1
 
 
+def test_matches_that_end_together_end_in_one_commit(
+    training: Training, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = controller.next_trainings(4, ["main", "main", "main"])
+    assert (second.id, third.id) == (first.id + 1, first.id + 2)
+    assert {match.sides[0].players for match in (first, second, third)} == {("main",)}
+    commits: list[int] = []
+    append = Ledger.append
+
+    def counted(ledger: Ledger, events: list[AnyEvent]) -> list[int]:
+        commits.append(len(events))
+        return append(ledger, events)
+
+    monkeypatch.setattr(Ledger, "append", counted)
+    results = [result_of(first), result_of(second, float("nan")), result_of(third)]
+    controller.report_all(results)
+    assert on_disk(training)[-3:] == [
+        MatchFinished(results[0]),
+        MatchFinished(results[2]),
+        MatchVoid(second.id, "a score is not finite"),
+    ]
+    assert commits == [2, 1]
+    controller.report_all([results[0], results[2]])  # sent twice
+    assert commits == [2, 1]
+    assert training.league.matches.finished == 2
+
+
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
 def test_a_score_that_is_no_number_makes_the_match_void(
     score: float, training: Training, controller: Controller

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ import msgspec
 
 from ludus.config import ConfigError, apply_overrides
 from ludus.evaluation.best_response import (
+    EXPLOITER,
     MOST_BUDGET,
     Attempt,
     ExploiterStart,
@@ -42,11 +43,16 @@ from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
+from ludus.league.matchmaking import SelfPlay
 from ludus.league.players import with_weights
+from ludus.league.promotion import Never
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.lookup import add_bots
+from ludus.models.policy import find_gpu
 from ludus.runtime.assemble import load_experiment, load_league, load_players, load_state, require_devices
 from ludus.runtime.coordinator import Training
 from ludus.runtime.imported_models import ModelRequest, fetch_source, fit_weights, require_fit
+from ludus.runtime.placement import is_given, scaled_settings
 from ludus.runtime.services import services_at_hand
 from ludus.runtime.settings import effective
 from ludus.runtime.start import require_cluster_for, require_ray_for, require_room, training_of
@@ -62,6 +68,8 @@ Weights = Literal["average", "live"]
 Tell = Callable[[str], None]
 FIXED = ("game", "bots", "policies", "model", "frozen_models", "league", "evaluation", "middleware", "name")
 """Settings that an exploiter shares with its target, or that make no sense for it."""
+FEWEST_UPDATES = 100
+"""Of an exploiter whose sizes are scaled to a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,12 +366,13 @@ def _trained_with(
     for path in overrides:
         if (part := path.split(".")[0]) in FIXED:
             raise ConfigError(f"{path}: an exploiter has the {part} that its target asks for")
-    changed = {**overrides, "budget": min(experiment.budget, MOST_BUDGET) if budget is None else budget}
-    if runtime is not None:
-        changed["runtime"] = runtime
-    if changed.get("runtime", experiment.runtime) == "device":
-        changed = {**_tables_of_one(experiment), **changed}
-    chosen = apply_overrides(experiment.without_strategies(), changed)
+    asked = {**overrides, "budget": budget, "runtime": runtime}
+    asked = {path: value for path, value in asked.items() if value is not None}
+    usual = {"budget": min(experiment.budget, MOST_BUDGET)}
+    chosen = apply_overrides(experiment.without_strategies(), {**usual, **asked})
+    if chosen.runtime == "device":
+        sizes = _tables_of_one(experiment) if experiment.runtime == "device" else _sizes_on_gpu(chosen, asked)
+        chosen = apply_overrides(chosen, {path: size for path, size in sizes.items() if not is_given(path, asked)})
     if chosen.runtime == "serial" and chosen.actor.inference == "worker":
         chosen = replace(chosen, actor=replace(chosen.actor, inference="inline"))
     return chosen
@@ -376,6 +385,21 @@ def _tables_of_one(experiment: Experiment) -> dict[str, Any]:
     matches = max(1, experiment.actor.matches // players)
     tables = max(2, experiment.actor.num_tables // players // matches) * matches
     return {"actor.num_tables": tables, "actor.matches": matches}
+
+
+def _sizes_on_gpu(experiment: Experiment, given: Collection[str]) -> dict[str, Any]:
+    """The tables, batches and budget that a training of one player has on this GPU; none without a GPU, or if they are
+    too large for the budget that is `given`."""
+    gpu = find_gpu(experiment.learner.device)
+    if gpu is None:
+        return {}
+    alone = LeagueRules(roles={EXPLOITER: Role(matchmaking=SelfPlay(), promotion=Never())})
+    one = replace(experiment, league=alone, evaluation=EvaluationConfig(opponents=(), past=0, ladder=0))
+    found = scaled_settings(one, gpu, given=given, budget=experiment.budget)
+    batch, budget = found.get("learner.batch_size", 0), found.get("budget", experiment.budget)
+    if budget < FEWEST_UPDATES * batch:
+        return {}
+    return {path: size for path, size in found.items() if path.startswith(("budget", "actor.", "learner."))}
 
 
 @contextmanager

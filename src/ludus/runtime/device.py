@@ -110,7 +110,7 @@ class DeviceWorkers:
         bots = played.grouped_game.bots()
         self._matches = BlockMatches(learner.engine, controller, bots=bots, models_in_memory=actor.models_in_memory)
         self._evaluation = EvaluationActor(played, controller)
-        learner.meanwhile = self._evaluation.measure
+        learner.turn_over, learner.meanwhile = self._matches.turn_over, self._evaluation.measure
 
     # --- running ---
 

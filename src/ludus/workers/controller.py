@@ -32,7 +32,7 @@ from ludus.data.records import (
 )
 from ludus.data.trees import Tree
 from ludus.league.league import League
-from ludus.league.matches import MatchConflictError, check_result
+from ludus.league.matches import MatchConflictError, OpenMatch, check_result
 from ludus.league.players import BY_HAND, FINAL, FROZEN, POPULATION, RETIRED, Player
 from ludus.league.promotion import Snapshot
 from ludus.league.rules import EvaluationConfig
@@ -145,7 +145,8 @@ class Controller:
         self._ledger.fold(self.league.apply, after=self.league.num_events)
 
     def next_match(self, tables: int, holder: str | None = None) -> Match:
-        return self.next_evaluation(tables, holder) or self.next_training(tables, holder)
+        match = self.next_evaluation(tables, holder)
+        return match or self.next_trainings(tables, [None], holder)[0]
 
     def next_evaluation(self, tables: int, holder: str | None = None) -> Match | None:
         """The next match that measures; None if none is due."""
@@ -154,45 +155,62 @@ class Controller:
             return None
         episodes = self._evaluator.episodes_per_table(tables)
         match = self.league.evaluation_match(self._next_match_id, sides, tables=tables, episodes_per_table=episodes)
-        return self._issue(match, holder)
+        return self._issue([match], holder)[0]
 
-    def next_training(self, tables: int, holder: str | None = None, player: str | None = None) -> Match:
-        """A training match of this learning player; None: of the one whose turn it is."""
-        match = self.league.next_match(
-            self._next_match_id, tables=tables, episodes_per_table=self._episodes_per_table, player=player
-        )
-        return self._issue(match, holder)
+    def next_trainings(self, tables: int, players: Sequence[str | None], holder: str | None = None) -> list[Match]:
+        """A training match of each of these learning players; None: of the one whose turn it is."""
+        matches = [
+            self.league.next_match(match_id, tables=tables, episodes_per_table=self._episodes_per_table, player=player)
+            for match_id, player in enumerate(players, self._next_match_id)
+        ]
+        return self._issue(matches, holder)
 
-    def _issue(self, match: Match, holder: str | None) -> Match:
-        self._next_match_id += 1
-        self._commit([MatchIssued(match), MatchLeased(match.id, holder or self._holder)])
-        return match
+    def _issue(self, matches: list[Match], holder: str | None) -> list[Match]:
+        self._next_match_id += len(matches)
+        leased = holder or self._holder
+        self._commit([event for match in matches for event in (MatchIssued(match), MatchLeased(match.id, leased))])
+        return matches
 
     def report(self, result: Result) -> None:
         """Record the end of a match; when this returns, it is on disk. It is void if a score is not finite or a player
         was reset meanwhile. A result that does not fit is refused; one that is sent twice changes nothing."""
+        self.report_all([result])
+
+    def report_all(self, results: Sequence[Result]) -> None:
+        """Record the ends of matches as `report` does, those that count in one commit."""
+        finished: list[tuple[Match, Result]] = []
+        events: list[AnyEvent] = []
+        void: dict[int, str] = {}
+        for result in results:
+            held = self._held(result)
+            if held is None:
+                continue
+            if reason := _unusable(held.match, result):
+                void[result.match_id] = reason
+            elif held.stale:
+                events.append(MatchVoid(result.match_id, "a player was reset"))
+            else:
+                score = [self._score(held.match, result)] if self._evaluator.is_score(held.match) else []
+                events += [MatchFinished(result), *score]
+                finished.append((held.match, result))
+        self._commit(events)
+        if finished:
+            self._void_of.clear()
+        for match, result in finished:
+            self.episodes.note(match, result)
+            if match.purpose == "evaluation":
+                self._evaluations.note(self.league, match, result)
+        for match_id, reason in void.items():
+            self.void_match(match_id, reason)
+
+    def _held(self, result: Result) -> OpenMatch | None:
+        """The open match of a result; None if the result was recorded already."""
         try:
-            held = self.league.matches.find(result.match_id)
+            return self.league.matches.find(result.match_id)
         except MatchConflictError:
             if self._ledger.end_of(result.match_id) == MatchFinished(result):
-                return
+                return None
             raise
-        if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
-            self.void_match(result.match_id, "a score is not finite")
-            return
-        check_result(held.match, result)
-        if not any(result.decisions):
-            self.void_match(result.match_id, "every episode ended at reset, before any seat could decide")
-            return
-        if held.stale:
-            self._commit([MatchVoid(result.match_id, "a player was reset")])
-            return
-        score = [self._score(held.match, result)] if self._evaluator.is_score(held.match) else []
-        self._commit([MatchFinished(result), *score])
-        self._void_of.clear()
-        self.episodes.note(held.match, result)
-        if held.match.purpose == "evaluation":
-            self._evaluations.note(self.league, held.match, result)
 
     def void(self, holder: str | None, reason: str) -> list[int]:
         """Void all matches of a holder that is gone (None: of all holders); returns their ids."""
@@ -402,6 +420,14 @@ class Controller:
             standard_error=standard_error,
             episodes=result.episodes,
         )
+
+
+def _unusable(match: Match, result: Result) -> str:
+    """Why a match has no result, if so. Raises if the result does not fit the match."""
+    if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
+        return "a score is not finite"
+    check_result(match, result)
+    return "" if any(result.decisions) else "every episode ended at reset, before any seat could decide"
 
 
 class TrainingClock:

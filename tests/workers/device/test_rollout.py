@@ -194,7 +194,7 @@ def test_the_same_seed_plays_the_same_and_another_does_not() -> None:
 
 def test_random_openings_begin_in_many_positions() -> None:
     engine = new_engine("connect_four", tables=64, matches=1, batch=64, openings=Openings(moves=8))
-    played = engine.rollout.play(engine.weights, engine.learning.views, None)
+    played = engine.rollout.play(engine.weights, engine.learning.views, engine._generator)
     begun = played.state["stones"][0]
     assert len({tuple(row) for row in begun.tolist()}) > 5  # from a pool of eight positions
     turn = played.state["turn"][0]

@@ -21,6 +21,7 @@ from ludus.data.trees import Array
 from ludus.games.device.tensor_game import TensorGame
 from ludus.models.network_policy import can_stack
 from ludus.models.policy import architecture_digest
+from ludus.models.tensors import on_device
 from ludus.workers.config import DeviceConfig, Openings
 from ludus.workers.device.learning import Learning
 from ludus.workers.device.played import Played
@@ -34,7 +35,8 @@ _WARM_UP = 3
 
 
 class Engine:
-    """Plays and trains. Between calls of `iterate` the host may change matches, weights and settings."""
+    """Plays and trains. Between calls of `iterate` the host may change matches, weights and settings. A GPU does all in
+    the order in which it is asked: a match that is seated while it computes begins with the next `iterate`."""
 
     def __init__(
         self,
@@ -119,12 +121,13 @@ class Engine:
         self.rollout.alike = not self._records_play and len(set.union(*self._deciding)) == 1
         seats, sides = self.rollout.seats, self.layout.sides
         bots = [-1] * sides if bots is None else bots
-        host = torch.tensor([*weights, *map(int, trains), *bots, episodes_per_table]).to(self.device, non_blocking=True)
+        host = on_device(np.array([*weights, *map(int, trains), *bots, episodes_per_table]), self.device)
         seats.weights[block] = host[:sides]
         seats.trains[block] = host[sides : 2 * sides].bool()
         seats.bots[block] = host[2 * sides : 3 * sides]
         seats.quota[block] = host[-1].int()
         seats.restart[block] = True
+        self.rollout.tally[block] = 0.0
 
     def expect(self, trained_sides: Sequence[int]) -> None:
         """By player: the number of sides at its blocks that train, which the number of gradient steps follows."""
@@ -138,16 +141,12 @@ class Engine:
         """Put the weights of a frozen player, by KIND/PARAMETER, into a row."""
         policy = self.players[0].policies[0]
         flat = [np.asarray(arrays[f"{policy.kind.name}/{name}"], np.float32).reshape(-1) for name in self._names]
-        self.weights[row].copy_(torch.from_numpy(np.concatenate(flat)))
+        self.weights[row] = on_device(np.concatenate(flat), self.device)
 
     @property
     def _names(self) -> list[str]:
         policy: Any = self.players[0].policies[0]
         return [name for name, _ in policy.named_parameters()]
-
-    @property
-    def is_fresh(self) -> bool:
-        return not self._iterations
 
     def reconfigure(self) -> None:
         """Settings of the players have changed, which may be part of the recorded iterations."""
@@ -221,31 +220,29 @@ class Engine:
         self._graphs[minibatches] = graph
 
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, compiled if this engine compiles; as it is if that fails."""
+        """The function, compiled if this engine compiles; as it is if the compiler refuses it. Any other error ends the
+        training: what has failed while it ran may have changed weights already."""
         if not self._compiles:
             return function
         # Else a backward pass is compiled when it first runs: after `call`, which could not go on without.
         with suppress(AttributeError):  # older versions of PyTorch do not have it
             functorch.force_non_lazy_backward_lowering = True
+        from torch._dynamo.exc import TorchDynamoException  # a second, which only those that compile should wait
+
         options: dict[str, Any] = {"max_autotune_gemm": True} if self._autotunes else {}
         chosen = torch.compile(function, dynamic=False, options=options)
-        worked: set[bool] = set()
-        """Values of `Rollout.alike` with which it has run: the other one has other shapes, and is compiled anew."""
 
         def call(*given: Any) -> Any:
             nonlocal chosen
-            alike = self.rollout.alike
-            if chosen is function or (self._iterations and alike in worked):
-                return chosen(*given)
+            if chosen is function:
+                return function(*given)
             try:
-                found = chosen(*given)
-            except Exception as error:
+                return chosen(*given)
+            except TorchDynamoException as error:
                 name = getattr(function, "__name__", "a part")
                 _log.warning("%s cannot be compiled and runs as it is, which is slower: %s", name.strip("_"), error)
                 chosen = function
                 return function(*given)
-            worked.add(alike)
-            return found
 
         return call
 
@@ -256,8 +253,8 @@ class Engine:
         return not self._on_gpu or torch.cuda.current_stream(self.device).query()
 
     def tally(self) -> NDArray[np.float64]:
-        """Sums of the matches, [blocks, columns]; waits for the device."""
-        tally: NDArray[np.float64] = self.rollout.tally.cpu().numpy()
+        """Sums of the matches at the blocks, [blocks, columns], as they are now; waits for the device."""
+        tally: NDArray[np.float64] = self.rollout.tally.to("cpu", copy=True).numpy()
         return tally
 
     def read(self) -> list[dict[str, float]]:

@@ -28,8 +28,10 @@ class DeviceLearner(Learner):
 
     engine: Engine
     config: DeviceConfig
+    turn_over: Callable[[], None]
+    """Work of the host in every round, while the device computes."""
     meanwhile: Callable[[], bool]
-    """Work of the host while the device computes; says whether there was any."""
+    """Further work of the host as long as the device computes; says whether there was any."""
     _updates = 1
 
     @cached_property
@@ -49,9 +51,12 @@ class DeviceLearner(Learner):
         updates = self._num_updates()
         for _ in range(updates):
             engine.iterate(self.progress)
-        while self.meanwhile() and not engine.is_idle():
-            pass
-        measured = engine.read()
+        try:
+            self.turn_over()
+            while self.meanwhile() and not engine.is_idle():
+                pass
+        finally:  # whatever ends the run: weights and counts belong together
+            measured = engine.read()
         self._require_sound()
         self.batches += updates
         took = time.monotonic() - began

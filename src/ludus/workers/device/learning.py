@@ -36,6 +36,9 @@ from ludus.workers.trained_player import TrainedPlayer
 _MOST_ROWS_IN_CHUNK = 256
 _CHUNKS_IN_MINIBATCH = 64
 _SHARES = 16
+_SMALLEST_STEP, _LEFT_OUT = 0.5, 0.125
+"""Of a minibatch for which a further gradient step is taken, and of all decisions: fewer are left out instead. All
+steps take as long as a full one, and which matches have two sides that train is chance."""
 
 
 class Learning:
@@ -113,10 +116,10 @@ class Learning:
         with torch.no_grad():
             rows = self._sequences(streams, played) if self._whole else self._single_rows(streams, played)
             valid, value = (self._per_player(rows.columns[name]) for name in ("valid", "value"))
-            counted = valid.flatten(1).sum(1)
             trains = valid.any(2) if self._sparse else self._trained_chunks(trained)
-            if self._sparse:
-                counted = counted.clamp(max=minibatches * self._chunks)
+            parts = [self._shuffled(trains, minibatches) for _ in range(self._players[0].config.epochs)]
+            order, used = parts[0]
+            counted = (valid.sum(2).gather(1, order) * used).sum(1)
             decided = ~streams.idle[:-1] & trained
             self.decisions += counted
             self.lowest.copy_(torch.where(valid, value, torch.inf).flatten(1).amin(1))
@@ -125,8 +128,7 @@ class Learning:
             self._add_prepared(rows)
         for name in self.statistics:
             self.statistics[name].zero_()
-        for _ in range(self._players[0].config.epochs):
-            order, used = self._shuffled(trains)
+        for order, used in parts:
             for number in range(minibatches):
                 part = slice(number * self._chunks, (number + 1) * self._chunks)
                 self._step(rows, order[:, part], used[:, part])
@@ -144,7 +146,8 @@ class Learning:
         """Gradient steps of an epoch, given by player the number of sides that train in its blocks."""
         layout = self._layout
         per_side = self._num_chunks // (layout.blocks * layout.sides)
-        return max(1, -(-math.ceil(max(trained_sides) * per_side * self._share) // self._chunks))
+        full = math.ceil(max(trained_sides) * per_side * self._share) / self._chunks
+        return max(1, math.ceil(full - min(_SMALLEST_STEP, full * _LEFT_OUT)))
 
     def measure(self, decisions: Sequence[int], trained_sides: Sequence[int], updates: int) -> None:
         """Learn from some updates how many rows are decisions, in a game whose seats wait for the clock: updates train
@@ -204,14 +207,14 @@ class Learning:
         by_time = _unflattened(chunks, 1, (-1, self._per_time)).transpose(0, 1)
         return by_time.flatten(0, 2)
 
-    def _shuffled(self, trains: Tensor) -> tuple[Tensor, Tensor]:
-        """[players, chunks] in random order, those that train first, and which of them do; filled up to whole
-        minibatches."""
+    def _shuffled(self, trains: Tensor, minibatches: int) -> tuple[Tensor, Tensor]:
+        """[players, chunks of so many minibatches] in random order, those that train first, and which of them do."""
         keys = torch.rand(trains.shape, device=self._device, generator=self.generator) + (~trains)
         order = keys.argsort(1)
         missing = -order.shape[1] % self._chunks
         used = torch.arange(order.shape[1] + missing, device=self._device) < trains.sum(1, keepdim=True)
-        return torch.cat((order, order[:, :missing]), 1), used
+        size = minibatches * self._chunks
+        return torch.cat((order, order[:, :missing]), 1)[:, :size], used[:, :size]
 
     most_splits = 64
     """Most parts of a player's minibatch, on a GPU: see `_split_weights`."""

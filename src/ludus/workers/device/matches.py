@@ -31,8 +31,8 @@ def plays_uniformly(bot: Bot) -> bool:
 class TrainingClient(Protocol):
     """Where blocks get their matches: the controller."""
 
-    def next_training(self, tables: int, holder: str | None = None, player: str | None = None) -> Match: ...
-    def report(self, result: Result) -> None: ...
+    def next_trainings(self, tables: int, players: Sequence[str]) -> list[Match]: ...
+    def report_all(self, results: Sequence[Result]) -> None: ...
     def void_match(self, match_id: int, reason: str) -> None: ...
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]: ...
 
@@ -46,7 +46,10 @@ class _Held:
 class BlockMatches:
     """Gives every block of tables a match of its learning player, and reports its result once each table has played its
     quota. Tables that are done sooner go on with the same players; those episodes train, but belong to no match, so
-    that no match counts the quick games only."""
+    that no match counts the quick games only.
+
+    `step` looks at the tables between two rounds of the engine, `turn_over` does the rest while the engine computes.
+    """
 
     name = "actor"
 
@@ -55,45 +58,47 @@ class BlockMatches:
     ) -> None:
         self._engine, self._client, self._bots = engine, client, bots
         self._players = [player.player for player in engine.players]
-        self._held: list[_Held | None] = [None] * engine.layout.num_blocks
+        self._held: dict[int, _Held] = {}
+        """By block; empty before the first step."""
+        self._tally: NDArray[np.float64]
+        self._models: list[str]
+        """What the matches came to by the latest step, and the models of the learning players then."""
+        self._finished = 0
+        """Matches that were reported since the latest step."""
         self._frozen: OrderedDict[str, tuple[ModelId, Tree]] = OrderedDict()
         self._capacity = max(models_in_memory, engine.layout.num_blocks * (engine.layout.sides - 1))
         self._columns = Tally.of(engine.layout.sides)
 
     def step(self) -> Progress:
-        """Report the matches that are complete and begin others in their place."""
-        finished = self._report()
-        for block, held in enumerate(self._held):
-            if held is None:
-                self._held[block] = self._begin(block)
-        if finished or self._engine.is_fresh:
-            layout = self._engine.layout
-            trained = np.array([self._num_trained(held) for held in self._held])
-            self._engine.expect(trained.reshape(layout.learners, -1).sum(1).tolist())
+        """Look what the matches have come to; begin the first ones."""
+        engine, layout = self._engine, self._engine.layout
+        if not self._held:
+            self._begin(range(layout.num_blocks))
+        self._tally, self._models = engine.tally(), [str(player.model) for player in engine.players]
+        trained = np.array([self._num_trained(self._held[block]) for block in range(layout.num_blocks)])
+        engine.expect(trained.reshape(layout.learners, -1).sum(1).tolist())
+        finished, self._finished = self._finished, 0
         return Progress(count=finished) if finished else IDLE
+
+    def turn_over(self) -> None:
+        """Report the matches that were complete at the latest step, and seat those that begin with the next round."""
+        episodes = self._tally[:, self._columns.episodes]
+        complete = [block for block, held in self._held.items() if episodes[block] >= held.match.episodes]
+        if complete:
+            self._client.report_all([self._result(self._held[block], self._tally[block]) for block in complete])
+            self._finished += len(complete)
+            self._begin(complete)
 
     def close(self) -> None:
         """The engine's memory goes with it."""
 
-    def _report(self) -> int:
-        if all(held is None for held in self._held):
-            return 0
-        tally = self._engine.tally()
-        complete = [
-            block
-            for block, held in enumerate(self._held)
-            if held is not None and tally[block, self._columns.episodes] >= held.match.episodes
-        ]
-        for block in complete:
-            held, self._held[block] = self._held[block], None
-            assert held is not None
-            self._client.report(self._result(held, tally[block]))
-        return len(complete)
+    def _begin(self, blocks: Sequence[int]) -> None:
+        learners = [self._players[block // self._engine.layout.blocks] for block in blocks]
+        for block, match in zip(blocks, self._client.next_trainings(self._engine.layout.tables, learners), strict=True):
+            self._held[block] = self._seat(block, match)
 
-    def _begin(self, block: int) -> _Held:
-        engine, layout = self._engine, self._engine.layout
-        learner = block // layout.blocks
-        match = self._client.next_training(layout.tables, player=self._players[learner])
+    def _seat(self, block: int, match: Match) -> _Held:
+        engine = self._engine
         rows, models, trains, bots = [], [], [], []
         for side, one in enumerate(match.sides):
             player = one.players[0]
@@ -143,15 +148,13 @@ class BlockMatches:
         self._engine.weights[row].zero_()
         return ""
 
-    def _num_trained(self, held: _Held | None) -> int:
-        return 0 if held is None else sum(bool(side.trainees) for side in held.match.sides)
+    def _num_trained(self, held: _Held) -> int:
+        return sum(bool(side.trainees) for side in held.match.sides)
 
     def _last_models(self, held: _Held) -> tuple[str, ...]:
         """Learning players have moved on since."""
         return tuple(
-            str(self._engine.players[self._players.index(side.players[0])].model)
-            if side.players[0] in self._players
-            else model
+            self._models[self._players.index(side.players[0])] if side.players[0] in self._players else model
             for side, model in zip(held.match.sides, held.first_models, strict=True)
         )
 

@@ -318,7 +318,6 @@ class Rollout:
         """The tables, started again where a new match begins."""
         new = self.seats.restart.repeat_interleave(self._layout.tables)
         now = self.tables
-        self.tally.masked_fill_(self.seats.restart.unsqueeze(1), 0.0)
         self.seats.restart.zero_()
         if self.memory:
             rows = self._by_row(new)
