@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import json
 import pkgutil
 import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -194,3 +196,29 @@ def test_what_docs_and_examples_import_is_public(module: str, name: str) -> None
 def load_address_or_module(address: str) -> object:
     module, _, name = address.partition(":")
     return load_address(address) if name else importlib.import_module(module)
+
+
+def test_the_commands_need_no_extra() -> None:
+    """Without the libraries of the extras (but PyTorch) every command can be loaded: what lacks its library says so."""
+    program = textwrap.dedent(
+        """
+        import importlib, pkgutil, sys
+
+        class Missing:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] in sys.argv[1:]:
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        sys.meta_path.insert(0, Missing())
+        import ludus.cli
+        for command in pkgutil.iter_modules(ludus.cli.__path__):
+            importlib.import_module(f"ludus.cli.{command.name}")
+        """
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {re.split(r"[^\w-]", one)[0] for group in project["optional-dependencies"].values() for one in group}
+    of_package = importlib.metadata.packages_distributions()
+    missing = [name for name, homes in of_package.items() if extras - {"torch"} & set(homes)]
+    assert {"grpc", "starlette", "ray", "PIL"} & set(missing)
+    run = subprocess.run([sys.executable, "-c", program, *missing], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

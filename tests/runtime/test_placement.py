@@ -88,6 +88,20 @@ def test_numbers_of_decisions_keep_their_share_of_the_budget() -> None:
     assert less.league.roles["main"].promotion == BySteps(every=10**8)
 
 
+@pytest.mark.parametrize(("recipe", "players"), [("skirmish", 1), ("skirmish_alphastar", 3), ("connect_four", 1)])
+def test_a_small_budget_gets_fewer_tables_not_fewer_updates(recipe: str, players: int) -> None:
+    budget = 5_000_000 * players
+    experiment = placed(recipe, H200, budget=budget).experiment
+    assert experiment.budget == budget
+    assert 150 <= budget / players / experiment.learner.batch_size < 1_000
+    assert experiment.actor.num_tables < placed(recipe, H200).experiment.actor.num_tables
+    layout_of(experiment, players)
+    of_player = budget / players
+    of_match = experiment.actor.num_tables / experiment.actor.matches * experiment.actor.episodes_per_table
+    assert of_player / (of_match * 2 * experiment.game.spec.max_length) > 20
+    assert placed(recipe, H200, budget=10**13).experiment.actor == placed(recipe, H200).experiment.actor
+
+
 def test_rules_within_rules_are_scaled_and_other_counts_are_not() -> None:
     rule = AnyOf(rules=(BySteps(every=1_000), ByTime(seconds=5.0), ByWinRate(min_decisions=10, max_decisions=None)))
     written = load_experiment("tic_tac_toe_population")
@@ -207,13 +221,13 @@ def test_a_plan_is_made_for_the_machine(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("given", [{}, {"actor__num_tables": 2_112, "learner__batch_size": 32_768}])
 def test_a_small_budget_still_has_many_matches(given: dict[str, Any]) -> None:
     """Matches at many tables would be a handful, so that a player never meets some of its opponents."""
-    small = placed("skirmish", H200, "device", budget=3_000_000, **given).experiment.actor
-    usual = placed("skirmish", H200, "device").experiment.actor
-    assert small.matches >= 2 * usual.matches
-    assert small.episodes_per_table == 4
-    assert small.num_tables % small.matches == 0
+    budget, decisions_of_seat = 3_000_000, 90
+    actor = placed("skirmish", H200, "device", budget=budget, **given).experiment.actor
+    assert actor.num_tables % actor.matches == 0
+    of_match = actor.num_tables // actor.matches * actor.episodes_per_table * 2 * decisions_of_seat
+    assert budget / of_match > 120
     board = placed("connect_four", H200, "device", budget=100_000_000).experiment.actor
-    assert board.episodes_per_table < 20
+    assert board.episodes_per_table < 50
     assert board.num_tables // board.matches < 131_072 // 16
 
 

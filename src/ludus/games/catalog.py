@@ -27,12 +27,12 @@ from ludus.games.environments import environment_python
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated
 from ludus.games.lift import BatchSource, Lifted
-from ludus.games.seat_rows import GameError, nearest
+from ludus.games.seat_rows import nearest
 from ludus.system.machine import install_command
 
 REMOTE = "remote://"
 SERVER_VARIABLE = "LUDUS_GAME_SERVER"
-_REMOTE_MODULE = "ludus.games.remote.source"  # needs gRPC, so it is loaded only for games on a server
+_REMOTE_MODULE = "ludus.games.remote.source"  # imports this one
 
 
 _FILE = re.compile(r"(file|filename|path|root|dir)\s*=|\.cfg$|^/|(^|/)\.\./|:", re.IGNORECASE)
@@ -431,9 +431,4 @@ def remote_game(address: str, options: Mapping[str, Any]) -> GameSource:
 
 
 def _of_remote(name: str) -> Any:
-    try:
-        return load_address(f"{_REMOTE_MODULE}:{name}")
-    except ModuleNotFoundError as error:
-        if error.name != "grpc":
-            raise
-        raise GameError(f"a game on a server needs 'grpcio'; {install_command('server')} adds it") from error
+    return load_address(f"{_REMOTE_MODULE}:{name}")

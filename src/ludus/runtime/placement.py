@@ -34,6 +34,8 @@ class _Size:
     """Steps of a table in a match, which take seconds, so that the ledger grows by some ten rows a second."""
     updates: int
     """Of each player: minutes on a large GPU."""
+    fewest_updates: int
+    """With a smaller budget of the user's there are fewer tables instead."""
 
 
 _SIZE = _Size(
@@ -44,6 +46,7 @@ _SIZE = _Size(
     steps_of_iteration=16,
     steps_of_match=4_096,
     updates=20_000,
+    fewest_updates=500,
 )
 """A GPU makes some hundreds of steps a second."""
 _SIZE_WITH_MAPS = _Size(
@@ -54,9 +57,12 @@ _SIZE_WITH_MAPS = _Size(
     steps_of_iteration=32,
     steps_of_match=256,
     updates=500,
+    fewest_updates=150,
 )
 """A network over maps computes a thousand times as much for a decision, and one row of AlphaStar's mini network keeps
 0.36 MB for its gradient: fewer and longer iterations, so that a run of minutes has some hundreds of updates."""
+_FEWEST_TABLES = 512
+"""However small the budget is."""
 _FEWEST_MATCHES, _MOST_AT_A_TIME = 200, 64
 """Matches of each player in a run, and at a time. Matches at many tables are few, so that a player meets few opponents:
 with 16 matches in 2 M decisions of skirmish, there were scripted players that it never met, and it lost to them."""
@@ -138,6 +144,9 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
     steps = facts.decisions * (1 if facts.simultaneous else seats)
     least = max(experiment.actor.episodes_per_table, teams)
     usual = max(least, -(-round(size.steps_of_match / max(steps, 1.0)) // teams) * teams)
+    if is_given("budget", given):
+        affordable = experiment.budget // (size.fewest_updates * size.steps_of_iteration * deciding)
+        wanted = min(wanted, max(affordable, _FEWEST_TABLES))
     asked, most = size.matches * players, _MOST_AT_A_TIME * players
     if is_given("actor.matches", given):
         asked = most = experiment.actor.matches

@@ -179,7 +179,9 @@ class TensorStrategies(TensorTwin):
         kept = {_PREFIX + name: state[_PREFIX + name] for name in ("number", "shown", "active")}
         now = {**played.state, **kept, _PREFIX + "distance": after, _PREFIX + "clock": clock.int()}
         others = played.rewards
-        return played._replace(state=now, rewards=gained if others is None else torch.cat((others, gained), 2))
+        rewards = gained if others is None else torch.cat((others, gained), 2)
+        # Not `_replace`: what it returns from a compiled function is empty in PyTorch 2.11.
+        return TensorStep(now, played.reward, played.over, played.elapsed, rewards)
 
     def _distances(self, state: TensorState, number: Tensor, known: _Known) -> Tensor:
         """[rows, seats, rewards]: distance between what was built and the strategy, as a share of its size."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -21,10 +21,13 @@ from ludus.games.game import Bot, GameBatch, GameSource
 from ludus.games.isolation.isolated import Isolated, is_plain, own_options
 from ludus.games.recording import innermost
 from ludus.games.remote import messages
-from ludus.games.remote.client import ServerAccess
 from ludus.games.remote.tables import RemoteBatch, ServerLost, ServerRefused, read_spec, require_same
 from ludus.games.seat_rows import GameError
 from ludus.games.tables import change_innermost
+from ludus.system.machine import install_command
+
+if TYPE_CHECKING:
+    from ludus.games.remote.client import ServerAccess
 
 _WORD = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # excludes addresses of code, and paths out of the folder of the game
 
@@ -93,6 +96,10 @@ class Remote:
 
     @property
     def access(self) -> ServerAccess:
+        try:  # only who plays on a server needs gRPC
+            from ludus.games.remote.client import ServerAccess
+        except ModuleNotFoundError as error:
+            raise GameError(f"a game on a server needs 'grpcio'; {install_command('server')} adds it") from error
         server = self.server or os.environ.get(SERVER_VARIABLE)
         if not server:
             raise GameError(f"this game is on a game server: say where with {SERVER_VARIABLE}=HOST:PORT")
