@@ -68,8 +68,6 @@ Weights = Literal["average", "live"]
 Tell = Callable[[str], None]
 FIXED = ("game", "bots", "policies", "model", "frozen_models", "league", "evaluation", "middleware", "name")
 """Settings that an exploiter shares with its target, or that make no sense for it."""
-FEWEST_UPDATES = 100
-"""Of an exploiter whose sizes are scaled to a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,18 +386,14 @@ def _tables_of_one(experiment: Experiment) -> dict[str, Any]:
 
 
 def _sizes_on_gpu(experiment: Experiment, given: Collection[str]) -> dict[str, Any]:
-    """The tables, batches and budget that a training of one player has on this GPU; none without a GPU, or if they are
-    too large for the budget that is `given`."""
+    """The tables and batches that a training of one player with this budget has on this GPU, if there is one."""
     gpu = find_gpu(experiment.learner.device)
     if gpu is None:
         return {}
     alone = LeagueRules(roles={EXPLOITER: Role(matchmaking=SelfPlay(), promotion=Never())})
     one = replace(experiment, league=alone, evaluation=EvaluationConfig(opponents=(), past=0, ladder=0))
-    found = scaled_settings(one, gpu, given=given, budget=experiment.budget)
-    batch, budget = found.get("learner.batch_size", 0), found.get("budget", experiment.budget)
-    if budget < FEWEST_UPDATES * batch:
-        return {}
-    return {path: size for path, size in found.items() if path.startswith(("budget", "actor.", "learner."))}
+    found = scaled_settings(one, gpu, given={*given, "budget"}, budget=experiment.budget)
+    return {path: size for path, size in found.items() if path.startswith(("actor.", "learner."))}
 
 
 @contextmanager
