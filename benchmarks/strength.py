@@ -3,7 +3,7 @@
 python benchmarks/strength.py connect_four               three seeds, one after the other
 python benchmarks/strength.py connect_four --seeds 101   one of them
 python benchmarks/strength.py hidden --seeds 100 101 102  all games of hidden information: exact NashConv
-python benchmarks/strength.py connect_four_device kuhn_device leduc_device    on a GPU, ten minutes each
+python benchmarks/strength.py connect_four_device leduc_device slimevolley_device    on a GPU, ten minutes each
 python benchmarks/strength.py connect_four --set budget=1000000 --folder /tmp/short    other settings: a look, no report
 
 What a seed gave is kept in .strength/ when it is done, and the same command goes on with the others; a training that
@@ -28,6 +28,8 @@ from _report import parser, write
 SEEDS = (101, 102, 103)
 """Settings were chosen on seeds below 100."""
 GAMES = 400
+LEADS = 1_000
+"""Games whose leads are averaged, at least: as many as are published for SlimeVolley."""
 FOLDER = Path(__file__).parent.parent / ".strength"
 
 
@@ -77,9 +79,23 @@ def by_nash_conv(run: Path, games: int) -> dict[str, float]:
     }
 
 
+def by_baseline(run: Path, games: int) -> dict[str, float]:
+    """Averaged weights against the game's own player: the mean lead in points, actions sampled and most probable."""
+    figures: dict[str, float] = {}
+    for how, greedy in (("sampled", ()), ("greedy", ("--greedy",))):
+        shown = ludus("eval", str(run), "main", "baseline", *greedy, "-n", str(max(games, LEADS)), "--json")
+        found = json.loads(shown.splitlines()[-1])
+        figures[f"lead over baseline, {how}"] = found["score"]
+        figures[f"games lost, {how}"] = found["losses"] / found["episodes"]
+    return figures
+
+
 ALPHA_ZERO = (
     "AlphaZero.jl, network alone: 92 % against MCTS-1000 (tutorial of jonathan-laurent/AlphaZero.jl; 15 iterations of "
     "1 to 2 hours on an RTX 2070)"
+)
+SLIME = (
+    "+0.353 ± 0.728 self-play with a genetic algorithm, 1.377 PPO trained against the baseline; published with the game"
 )
 HIDDEN = ("kuhn", "leduc", "liars_dice", "goofspiel_4", "goofspiel_5", "phantom_ttt", "dark_hex_3")
 STRENGTHS = {
@@ -100,6 +116,10 @@ STRENGTHS = {
     ),
     "leduc_device": Strength(
         recipe="leduc_device", measure=by_nash_conv, percent=False, runtime="device", peer="as leduc"
+    ),
+    "slimevolley": Strength(recipe="slimevolley", measure=by_baseline, percent=False, runtime="local", peer=SLIME),
+    "slimevolley_device": Strength(
+        recipe="slimevolley_device", measure=by_baseline, percent=False, runtime="device", peer=SLIME
     ),
     "kuhn": Strength(
         recipe="kuhn",

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ludus import PPO, ActorCritic, AlphaStar, LearnerConfig
 from ludus.algorithms.algorithm import Algorithm
+from ludus.data.specs import GameSpec
 from ludus.games import resolve
+from ludus.games.adapters.slimevolley import SlimeVolley
 from ludus.games.builtin.skirmish_view import X, Y
-from ludus.games.device.tensor_game import tensor_game_of
+from ludus.games.device.tensor_game import (
+    TensorActions,
+    TensorGame,
+    TensorMasks,
+    TensorState,
+    TensorStep,
+    tensor_game_of,
+)
 from ludus.models import Scatter
 from ludus.models.policy import ModelConfig
 from ludus.workers.config import DeviceConfig, Openings
@@ -36,6 +50,58 @@ SMALL_ALPHASTAR = AlphaStar(
     scatter=(Scatter(entities="entities", onto="minimap", x=X, y=Y),),
     scatter_channels=2,
 )
+
+
+@dataclass(frozen=True)
+class CutOff(TensorGame):
+    """A tensor game whose episodes are truncated after `length` steps."""
+
+    game: str = "goofspiel"
+    length: int = 3
+
+    @cached_property
+    def inner(self) -> TensorGame:
+        found = tensor_game_of(resolve(self.game))
+        assert found is not None
+        return found
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        return replace(self.inner.spec, name=f"cut_off_{self.game}", max_length=self.length)
+
+    @property
+    def simultaneous(self) -> bool:  # type: ignore[override]
+        return self.inner.simultaneous
+
+    @property
+    def start_draws(self) -> int:  # type: ignore[override]
+        return self.inner.start_draws
+
+    @property
+    def step_draws(self) -> int:  # type: ignore[override]
+        return self.inner.step_draws
+
+    def start(self, draws: Tensor) -> TensorState:
+        steps = torch.zeros(len(draws), dtype=torch.int8, device=draws.device)
+        return {**self.inner.start(draws), "steps": steps}
+
+    def to_act(self, state: TensorState) -> Tensor:
+        return self.inner.to_act(state)
+
+    def observe(self, state: TensorState, seats: Tensor) -> dict[str, Tensor]:
+        return self.inner.observe(state, seats)
+
+    def legal(self, state: TensorState, seats: Tensor) -> TensorMasks:
+        return self.inner.legal(state, seats)
+
+    def step(self, state: TensorState, actions: TensorActions, draws: Tensor) -> TensorStep:
+        played, steps = self.inner.step(state, actions, draws), state["steps"] + 1
+        cut = ~played.over & (steps >= self.length)
+        return played._replace(state={**played.state, "steps": steps}, over=played.over | cut, truncated=cut)
+
+
+slimevolley = SlimeVolley(max_length=7)
+cut_goofspiel, cut_leduc, cut_skirmish = CutOff("goofspiel", 3), CutOff("leduc", 3), CutOff("skirmish", 3)
 
 
 def new_players(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import engines
 import numpy as np
 import pytest
 import torch
@@ -90,6 +91,8 @@ def decisions_of(engine: Engine, played: Played, table: int, side: int) -> list[
             open_decision["reward"] += float(played.reward[step, table, side, 0])
             open_decision["elapsed"] += 1.0 if played.elapsed is None else float(played.elapsed[step, table])
             if played.over[step, table]:
+                if played.truncated is not None and played.truncated[step, table]:
+                    open_decision["bootstrap"] = True
                 open_decision["over"], open_decision = True, None
     return found
 
@@ -162,6 +165,13 @@ def pieces_of(engine: Engine, decisions: list[dict[str, Any]]) -> list[list[dict
         ("goofspiel", "magnet", "plain"),
         ("leduc", "ppo", "memory"),
         ("goofspiel", "impala", "memory"),
+        (f"{engines.__file__}:cut_goofspiel", "ppo", "plain"),
+        (f"{engines.__file__}:slimevolley", "ppo", "plain"),
+        (f"{engines.__file__}:cut_leduc", "a2c", "plain"),
+        (f"{engines.__file__}:cut_leduc", "ppo", "memory"),
+        (f"{engines.__file__}:cut_goofspiel", "impala", "memory"),
+        (f"{engines.__file__}:cut_skirmish", "taught", "entities"),
+        (f"{engines.__file__}:cut_skirmish", "alphastar", "all"),
         ("leduc", "impala", "plain"),
         ("skirmish", "taught", "entities"),
         ("skirmish", "alphastar", "all"),
@@ -191,6 +201,7 @@ def test_the_update_is_that_of_the_learner_on_the_same_decisions(address: str, a
                 parameter.data.mul_(1.5)
     for update in range(2):
         played = engine.rollout.play(engine.weights, engine.learning.views, None)
+        assert played.truncated is None or played.truncated.any()
         engine.learning.progress.fill_(0.25)
         engine.learning.rates.fill_(1e-2)
         engine.learning.update(played, 1)

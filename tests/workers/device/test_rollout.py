@@ -75,7 +75,7 @@ def test_bots_of_a_game_in_which_sides_move_in_turn_play_their_side_of_a_block()
     engine.seat(1, [0, 0], [True, False], 4, bots=[-1, 0])
     engine.seat(2, [0, 0], [True, False], 4, bots=[-1, 1])
     layout = engine.layout
-    played = engine.rollout.play(engine.weights, engine.learning.views, None)
+    played = engine.rollout.play(engine.weights, engine.learning.views, torch.Generator().manual_seed(0))
     block = layout.block_of_group.repeat_interleave(layout.rows)
     asked = 0
     for step in range(layout.steps):

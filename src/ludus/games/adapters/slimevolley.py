@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,10 @@ _MOVE_OF_BUTTONS[1, 1] = _MOVE_OF_BUTTONS[0, 0]  # forward and backward cancel e
 
 
 _PARTS = ("x", "y", "vx", "vy", "bx", "by", "bvx", "bvy", "ox", "oy", "ovx", "ovy")
-_OBSERVATION_SCALE = 10.0
+SCALE = 10.0
 """Divisor of observations: 12 numbers about 1 in size, position and speed of oneself, the ball and the opponent."""
 _OTHER_SIDE = [8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3]
-_OTHER_SIGN = np.array([1, 1, 1, 1, -1, 1, -1, 1, 1, 1, 1, 1]) / _OBSERVATION_SCALE
+_OTHER_SIGN = np.array([1, 1, 1, 1, -1, 1, -1, 1, 1, 1, 1, 1])
 """Each side sees itself first, with x away from the net, so that only the ball's x changes its sign."""
 
 _PIXELS = 10
@@ -52,6 +52,8 @@ class SlimeVolley(GameDefaults):
     A point is worth 1 to the seat that makes it and -1 to the other; a seat that loses five points has lost. Episodes
     are cut off after `max_length` frames: observations show no clock, so the future still has value.
     """
+
+    TENSOR_TWIN: ClassVar[str] = "ludus.games.device.slimevolley:TensorSlimeVolley.of"
 
     max_length: int = 3_000
 
@@ -133,7 +135,7 @@ class SlimeVolleyTables(ArrayTables):
 
     def _show(self, tables: IntArray, seen: list[tuple[float, ...]]) -> None:
         right = np.array(seen)
-        court = np.stack([right / _OBSERVATION_SCALE, right[:, _OTHER_SIDE] * _OTHER_SIGN], axis=1)
+        court = np.stack([right, right[:, _OTHER_SIDE] * _OTHER_SIGN], axis=1) / SCALE
         self.view.observation[0]["court"][tables] = court
         inputs = np.concatenate([court[:, :, :8], self.baseline[tables]], axis=2)
         # Unlike a product of matrices, einsum adds up in an order independent of the number of tables.

@@ -181,7 +181,7 @@ class TensorStrategies(TensorTwin):
         others = played.rewards
         rewards = gained if others is None else torch.cat((others, gained), 2)
         # Not `_replace`: what it returns from a compiled function is empty in PyTorch 2.11.
-        return TensorStep(now, played.reward, played.over, played.elapsed, rewards)
+        return TensorStep(now, played.reward, played.over, played.elapsed, rewards, played.truncated)
 
     def _distances(self, state: TensorState, number: Tensor, known: _Known) -> Tensor:
         """[rows, seats, rewards]: distance between what was built and the strategy, as a share of its size."""

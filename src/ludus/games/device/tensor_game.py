@@ -38,7 +38,7 @@ class TensorStep(NamedTuple):
     """The result of `TensorGame.step`."""
 
     state: TensorState
-    """At a table that is over it is never read."""
+    """At a table that is over it is never read, unless its episode is truncated."""
     reward: Tensor
     """[rows, seats] float32."""
     over: Tensor
@@ -47,6 +47,9 @@ class TensorStep(NamedTuple):
     """[rows]: game time that the step took, where the spec is `timed`."""
     rewards: Tensor | None = None
     """[rows, seats, names] float32: the further rewards of the kind of seat, if it has any."""
+    truncated: Tensor | None = None
+    """[rows] bool: where the episode is `over` but not by the rules, so that the future still has value. None: nowhere,
+    in any step."""
 
 
 class TensorBots(ABC):
@@ -288,7 +291,8 @@ def random_actions(game: TensorGame, state: TensorState, draw: Callable[[int, in
 
 class TensorTables(ArrayTables):
     """Tables of a `TensorGame` on the CPU, as a `GameBatch`. All of them are computed in every call, so that shapes are
-    fixed; those that are not asked for keep their state, and those that are over the one before the last step."""
+    fixed; those that are not asked for keep their state, and those that are over by the rules the one before the last
+    step."""
 
     def __init__(self, game: TensorGame, num_tables: int) -> None:
         super().__init__(game.spec, num_tables)
@@ -310,7 +314,7 @@ class TensorTables(ArrayTables):
     @torch.no_grad()
     def step(self, actions: Actions) -> None:
         view, game = self.view, self._game
-        tables = np.flatnonzero(~view.over)
+        tables = np.flatnonzero(~(view.over | view.truncated))
         chosen = {head: array.astype(np.int64) for head, array in actions[0].items()}
         self._require_all_legal(tables, {head: one[tables] for head, one in chosen.items()}, view.to_act[tables])
         draws = np.zeros((self.num_tables, game.step_draws), np.float32)
@@ -323,17 +327,18 @@ class TensorTables(ArrayTables):
         over, reward = played.over.numpy()[tables], played.reward.numpy()[tables]
         view.reward[tables] = reward
         view.score[tables] += reward
-        view.over[tables] = over
+        truncated = np.zeros_like(over) if played.truncated is None else played.truncated.numpy()[tables]
+        view.over[tables], view.truncated[tables] = over & ~truncated, truncated
         if played.elapsed is not None:
             view.clock[tables] += played.elapsed.numpy()[tables]
         if played.rewards is not None:
             view.rewards[0][tables] = played.rewards.numpy()[tables]
-        going_on = tables[~over]
+        shown = tables[~over | truncated]  # the last observation of a truncated episode, too
         for name, tensor in self._state.items():
-            tensor[going_on] = played.state[name][going_on]
+            tensor[shown] = played.state[name][shown]
+        if len(shown):
+            self._show(shown)
         view.to_act[tables[over]] = False
-        if len(going_on):
-            self._show(going_on)
 
     def _or_any(self, head: str, chosen: Array) -> Array:
         """The actions of a head; of seats that need not act the first legal one, or 0."""

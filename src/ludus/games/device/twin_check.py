@@ -31,8 +31,9 @@ def twin_differences(
     game: TensorGame, source: GameSource, *, steps: int, seed: int, tables: int, bots: Sequence[Bot] = (RandomBot(),)
 ) -> list[str]:
     """Where a tensor game differs from its CPU twin over `steps` steps at `tables` tables: whose turn it is,
-    observations and legal masks of the seats that act, rewards, ends, scores and the clock. Both get the same seeds,
-    from which chance follows. The bots play in turn, one seat after the other."""
+    observations and legal masks of the seats that act, rewards, ends, scores and the clock, and what is seen at the end
+    of truncated episodes. Both get the same seeds, from which chance follows. The bots play in turn, one seat after the
+    other."""
     rng = np.random.default_rng(seed)
     with closing(source.tables(tables)) as there, closing(game.tables(tables)) as here:
         fresh = np.arange(tables)
@@ -42,21 +43,23 @@ def twin_differences(
                 there.reset(fresh, seeds)
                 here.reset(fresh, seeds)
             mine, theirs = here.view, there.view
-            acting = np.nonzero(theirs.to_act)
+            seen = np.nonzero(theirs.to_act | theirs.truncated[:, None])
+            ended = theirs.over | theirs.truncated
             pairs = {
                 "to_act": (mine.to_act, theirs.to_act),
                 "reward": (mine.reward, theirs.reward),
                 "over": (mine.over, theirs.over),
-                "score at the end": (mine.score[mine.over], theirs.score[mine.over]),
+                "truncated": (mine.truncated, theirs.truncated),
+                "score at the end": (mine.score[ended], theirs.score[ended]),
                 "further rewards": (mine.rewards[0], theirs.rewards[0]),
             }
             if source.spec.timed:
                 pairs["clock"] = (mine.clock, theirs.clock)
             pairs |= {
-                f"legal {head}": (mask[acting], theirs.legal[0][head][acting]) for head, mask in mine.legal[0].items()
+                f"legal {head}": (mask[seen], theirs.legal[0][head][seen]) for head, mask in mine.legal[0].items()
             }
             pairs |= {
-                f"observation {name}": (array[acting], theirs.observation[0][name][acting])
+                f"observation {name}": (array[seen], theirs.observation[0][name][seen])
                 for name, array in mine.observation[0].items()
             }
             if not np.array_equal(mine.to_act, theirs.to_act):  # the other comparisons need equal rows
@@ -69,7 +72,7 @@ def twin_differences(
                 act_among(bot, there, plays, rng, actions)
             there.step(actions)
             here.step(actions)
-            fresh = np.flatnonzero(there.view.over & (rng.random(tables) < 0.5))
+            fresh = np.flatnonzero((theirs.over | theirs.truncated) & (rng.random(tables) < 0.5))
     return []
 
 

@@ -86,6 +86,8 @@ class Played(NamedTuple):
     """[pieces, phases, rows, ...]: the memory at the beginning of each sequence."""
     search_policy: Tensor | None = None
     """[steps, rows, options]: the policy that a search has improved, where sides that train search."""
+    truncated: Tensor | None = None
+    """[steps, tables]: where an episode is over but not by the rules, in games that have such ends."""
 
     def tensors(self) -> Iterator[Tensor]:
         """All of them, in a fixed order."""
@@ -131,3 +133,4 @@ class Advanced(NamedTuple):
     elapsed: Tensor | None
     tally: Tensor
     """[blocks, columns]: what the step adds."""
+    truncated: Tensor | None = None

@@ -256,6 +256,7 @@ class Rollout:
             if memory:
                 memory, fresh = self._remember(memory, fresh, made, after.over, phase)
         times = [one.elapsed for one in advanced if one.elapsed is not None]
+        cuts = [one.truncated for one in advanced if one.truncated is not None]
         played = Played(
             state={name: torch.stack([state[name] for state in states]) for name in states[0]},
             seat=torch.stack([one.seat for one in decided]),
@@ -272,6 +273,7 @@ class Rollout:
             first=torch.stack(firsts) if memory else None,
             memory={name: torch.stack([one[name] for one in kept]) for name in self.memory},
             search_policy=torch.stack(policies) if policies else None,
+            truncated=torch.stack(cuts) if cuts else None,
         )
         _keep(self.tables, tables)
         for name, tensor in self.memory.items():
@@ -516,7 +518,8 @@ class Rollout:
             torch.where(over, 0, length),
         )
         elapsed = None if played.elapsed is None else torch.where(moved, played.elapsed, 0).float()
-        return Advanced(after, rewards, over, elapsed, tally)
+        truncated = None if played.truncated is None else played.truncated & moved
+        return Advanced(after, rewards, over, elapsed, tally, truncated)
 
     def _summed(self, counts: Tensor, ended: Tensor, decided: Tensor, earned: Tensor, length: Tensor) -> Tensor:
         """[blocks, columns of the tally]"""

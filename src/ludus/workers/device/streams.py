@@ -30,25 +30,31 @@ def trajectories(layout: Layout, sides: Tensor, trained: Tensor, played: Played)
     of a row, and whether it trains.
 
     A decision is trained on if the value of the side's next one is known, or the episode ended: of the side that waits
-    for the other at the end of an iteration the last decision is only a bootstrap (docs/decisions/0008).
+    for the other at the end of an iteration the last decision is only a bootstrap (docs/decisions/0008). So is the last
+    decision of each side in a truncated episode, because the value of what comes after it would cost a network call.
     """
     turns = layout.turns
     shape = (turns, layout.phases, layout.num_rows)
     acted, value = played.acted[:-1].view(shape), played.value[:-1].view(shape)
-    reward, over, time = _windows(layout, sides, played, shape)
+    reward, over, time, truncated = _windows(layout, sides, played, shape)
     last = torch.arange(layout.phases, device=value.device).unsqueeze(1) == 0  # phase 0 decides next
     known = played.acted[-1] & last
     following = torch.where(known, played.value[-1], 0.0)
     bootstrap = following
     owed, waited = torch.zeros_like(reward[0]), torch.zeros_like(following)
     ended = torch.zeros_like(known)
+    cut = ended
     columns: list[tuple[Tensor, ...]] = []
     for turn in reversed(range(turns)):
         owed = reward[turn] + torch.where(over[turn].unsqueeze(-1), 0.0, owed)
         waited = waited + (1.0 if time is None else time[turn])
-        ended = over[turn] | ended
         decides = acted[turn]
+        if truncated is not None:
+            cut = torch.where(over[turn], truncated[turn], cut)
+        ended = over[turn] | ended
         complete = decides & (ended | known)
+        if truncated is not None:
+            complete, cut = complete & ~cut, cut & ~decides
         following = torch.where(decides, value[turn], following)
         took = torch.where(decides, 1.0 if time is None else waited, 0.0)
         columns.append((torch.where(decides.unsqueeze(-1), owed, 0.0), decides & ended, complete, following, took))
@@ -74,19 +80,20 @@ def trajectories(layout: Layout, sides: Tensor, trained: Tensor, played: Played)
 
 def _windows(
     layout: Layout, sides: Tensor, played: Played, shape: tuple[int, ...]
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """By turn and row: the rewards of its side, whether the episode ended, and the time that passed."""
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """By turn and row: the rewards of its side, whether the episode ended, the time that passed, and whether the
+    episode was truncated."""
     if not layout.in_turn:
         by_block = (layout.steps, layout.num_blocks, layout.tables)
         reward = played.reward.view(*by_block, layout.sides, -1).transpose(2, 3)
-        over, time = (
+        over, time, truncated = (
             None if one is None else one.view(*by_block).unsqueeze(2).expand(reward.shape[:-1]).reshape(shape)
-            for one in (played.over, played.elapsed)
+            for one in (played.over, played.elapsed, played.truncated)
         )
         assert over is not None
-        return reward.reshape(*shape, -1), over, time
+        return reward.reshape(*shape, -1), over, time, truncated
     # Turn `phase` is step `phase` and the one after it, in which the other side moves.
-    rewards, overs, times = [], [], []
+    rewards, overs, times, cuts = [], [], [], []
     for phase in range(2):
         index = sides[phase].view(1, -1, 1, 1).expand(layout.steps, -1, 1, played.reward.shape[-1])
         first, second = _pairs(played.reward.gather(2, index).squeeze(2), phase)
@@ -95,7 +102,10 @@ def _windows(
         overs.append(over | over_after)
         if played.elapsed is not None:
             times.append(torch.stack(_pairs(played.elapsed, phase)).sum(0))
-    return torch.stack(rewards, 1), torch.stack(overs, 1), torch.stack(times, 1) if times else None
+        if played.truncated is not None:
+            cuts.append(torch.where(over, *_pairs(played.truncated, phase)))
+    time, truncated = (torch.stack(columns, 1) if columns else None for columns in (times, cuts))
+    return torch.stack(rewards, 1), torch.stack(overs, 1), time, truncated
 
 
 def _pairs(steps: Tensor, phase: int) -> tuple[Tensor, Tensor]:
