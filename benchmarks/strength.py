@@ -117,7 +117,7 @@ STRENGTHS = {
     "leduc_device": Strength(
         recipe="leduc_device", measure=by_nash_conv, percent=False, runtime="device", peer="as leduc"
     ),
-    "slimevolley": Strength(recipe="slimevolley", measure=by_baseline, percent=False, runtime="local", peer=SLIME),
+    "slimevolley": Strength(recipe="slimevolley", measure=by_baseline, percent=False, runtime="device", peer=SLIME),
     "slimevolley_device": Strength(
         recipe="slimevolley_device", measure=by_baseline, percent=False, runtime="device", peer=SLIME
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ludus import ActorCritic, BySteps, DeviceConfig, Experiment, Linear, Warmup
+from ludus import ActorCritic, BySteps, Experiment, Linear, Warmup
 from ludus.league import BoundedHistory
 from ludus.recipes import slimevolley
 
@@ -32,9 +32,5 @@ def experiment() -> Experiment:
             learning_rate=Warmup(then=Linear(start=1e-3, end=5e-5), over=0.005),
         ),
         league=replace(base.league, roles={"main": main}),
-        # The CPU plays them meanwhile: 6,000 frames in a row take it some ten seconds.
-        evaluation=replace(base.evaluation, opponents=("baseline",), past=0),
         checkpoint_every=500_000_000,
-        runtime="device",
-        device=DeviceConfig(),
     )
