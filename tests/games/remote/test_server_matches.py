@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,25 @@ def test_nobody_is_waited_for_without_end(client: GameClient) -> None:
     result = client.wait_game("slow", 30.0)
     assert (result.state, result.reason) == ("void", "camp 0 did not decide within 0.1 s")
     seats.close()
+
+
+def test_those_who_wait_leave_room_for_others() -> None:
+    """A server of one client has 33 threads; as many calls that wait would hold all of them for half a minute."""
+    with serving("connect_four", clients_max=1) as server, GameClient(server) as client, ThreadPoolExecutor(33) as pool:
+        client.start_game("long", MatchConfig(camps=(Camp(), Camp(bot="random")), join_seconds=60.0))
+        waiting = [pool.submit(client.wait_game, "long", 25.0) for _ in range(33)]
+        ended = eventually(lambda: _stopped(client), most_s=10.0)
+        results = [one.exception() or one.result() for one in waiting]
+    assert ended
+    assert any(isinstance(one, MatchResult) and one.state == "stopped" for one in results)
+
+
+def _stopped(client: GameClient) -> bool:
+    """Tries to stop the match; false where the server has no room for the call."""
+    try:
+        return client.stop_game("long").ended
+    except (GameError, ServerLost):
+        return False
 
 
 def test_a_player_joins_and_plays_against_a_bot(client: GameClient) -> None:

@@ -220,6 +220,7 @@ class _Deadline:
                 return
 
 
+_POLL_S = 0.2
 _LONG_POLL_S = 20.0
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
@@ -262,7 +263,8 @@ class GameClient:
         """The result, once it has ended; raises TimeoutError if that takes longer."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            left = _LONG_POLL_S if until is None else min(_LONG_POLL_S, until - time.monotonic())
+            asked = time.monotonic()
+            left = _LONG_POLL_S if until is None else min(_LONG_POLL_S, until - asked)
             result = self._call(
                 "WaitGame", messages.MatchRequest(match, max(0.0, left)), messages.MatchResult, wait_s=_LONG_POLL_S
             )
@@ -270,6 +272,8 @@ class GameClient:
                 return result
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"match {match!r} is {result.state} after {timeout_s:g} s")
+            # A server at which many wait answers at once.
+            time.sleep(max(0.0, min(asked + _POLL_S, until or math.inf) - time.monotonic()))
 
     def result(self, match: str) -> messages.MatchResult:
         """The result so far."""

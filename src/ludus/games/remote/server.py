@@ -58,6 +58,7 @@ class ServerConfig:
 _KEEPALIVE_MS = 30_000  # a client whose machine has crashed is noticed after this long
 _STOPPING_S = 5.0
 _LONGEST_WAIT_S = 30.0  # how long a call may wait for the end of a match
+_MOST_WAITING = 16  # calls that wait; further ones are answered at once, and ask again later
 _HANDSHAKE_MS = 10_000  # a connection that is not set up by then is closed
 _MOST_STRANGERS = 16  # calls without a request; the oldest makes room for the next
 
@@ -99,6 +100,7 @@ class GameServer:
         self._clients = self._tables = 0
         self._shortcuts: Shortcuts | None = None
         self._strangers = Strangers(_MOST_STRANGERS)
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
         # A match thread or a stream of play holds a thread for as long as it lasts; calls need some more.
         self._threads = ThreadPoolExecutor(config.clients_max + 32, "client")
         self._server = grpc.server(
@@ -151,10 +153,7 @@ class GameServer:
             "StartGame": (messages.StartRequest, self._start_game),
             "StopGame": (messages.MatchRequest, lambda told: matches.stop(told.match)),
             "Exists": (messages.MatchRequest, lambda told: messages.ExistsAnswer(matches.is_played(told.match))),
-            "WaitGame": (
-                messages.MatchRequest,
-                lambda told: matches.table(told.match).wait(min(told.seconds, _LONGEST_WAIT_S)),
-            ),
+            "WaitGame": (messages.MatchRequest, self._wait_game),
             "Result": (messages.MatchRequest, lambda told: matches.table(told.match).result),
             "List": (messages.Nothing, lambda _: messages.MatchList(matches.all())),
         }
@@ -171,6 +170,16 @@ class GameServer:
         # As a stream, because gRPC would wait for a single request without end.
         unary = {name: grpc.stream_unary_rpc_method_handler(partial(answer, *call)) for name, call in calls.items()}
         return {"Play": grpc.stream_stream_rpc_method_handler(self._play), **unary}
+
+    def _wait_game(self, told: messages.MatchRequest) -> messages.MatchResult:
+        """Whoever waits holds a thread, and others need some, too."""
+        match = self._matches.table(told.match)
+        if not self._waiting.acquire(blocking=False):
+            return match.result
+        try:
+            return match.wait(min(told.seconds, _LONGEST_WAIT_S))
+        finally:
+            self._waiting.release()
 
     def _play(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         try:

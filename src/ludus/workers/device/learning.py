@@ -74,6 +74,8 @@ class Learning:
         """Trained on since they were last read."""
         self.stale = torch.zeros_like(self.decisions)
         """Not trained on, because they only served as a bootstrap or were left out, see `minibatches_for`."""
+        self.left_out = torch.zeros_like(self.decisions)
+        """Those of them that could have been trained on."""
         self.skipped = torch.zeros_like(self.decisions)
         """Gradient steps that were not finite."""
         self.lowest = torch.zeros(count, device=self._device)
@@ -122,6 +124,7 @@ class Learning:
             counted = (valid.sum(2).gather(1, order) * used).sum(1)
             decided = ~streams.idle[:-1] & trained
             self.decisions += counted
+            self.left_out += valid.flatten(1).sum(1) - counted
             self.lowest.copy_(torch.where(valid, value, torch.inf).flatten(1).amin(1))
             self.highest.copy_(torch.where(valid, value, -torch.inf).flatten(1).amax(1))
             self.stale += decided.view(-1, self._layout.learners, self._layout.own_rows).sum((0, 2)) - counted
@@ -151,8 +154,9 @@ class Learning:
         return max(1, math.ceil(full - min(_SMALLEST_STEP, full * _LEFT_OUT)))
 
     def measure(self, decisions: Sequence[int], trained_sides: Sequence[int], updates: int) -> None:
-        """Learn from some updates how many rows are decisions, in a game whose seats wait for the clock: updates train
-        on as many, and a tenth more. The number is coarse, since each has a graph of its own."""
+        """Learn from some updates how many rows are decisions that can be trained on, in a game whose seats wait for
+        the clock: gradient steps are for as many, and a tenth more. The number is coarse, since each has a graph of its
+        own."""
         if not self._sparse or not updates:
             return
         rows = self._layout.steps * self._layout.tables * updates
