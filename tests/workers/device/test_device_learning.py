@@ -304,6 +304,20 @@ def test_rows_of_seats_that_wait_for_the_clock_cost_no_gradient_steps() -> None:
         assert min(seen[: sum(seen) // 32]) == 32  # without rows that are no decisions
 
 
+def test_more_decisions_than_before_get_more_gradient_steps_although_some_are_left_out() -> None:
+    """In a game whose seats wait for the clock, and now less than they did."""
+    given: dict[str, Any] = {"tables": 16, "matches": 2, "batch": 512, "minibatch": 48, "model": SMALL_ALPHASTAR}
+    engine = new_engine("skirmish", **given)
+    engine.learning._share = 0.25  # of the rows, while six of ten are decisions
+    [player] = engine.players
+    for _ in range(6):
+        before = player.decisions, player.stale
+        engine.iterate(0.0)
+        engine.read()
+    trained, left_out = player.decisions - before[0], player.stale - before[1]
+    assert left_out < 0.25 * trained
+
+
 def test_a_player_whose_minibatch_is_empty_takes_no_step() -> None:
     engine = new_engine("connect_four", learners=2, tables=32, matches=2, batch=256, minibatch=64)
     engine.seat(0, [0, 1], [False, False], 4)
