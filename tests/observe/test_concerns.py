@@ -149,6 +149,20 @@ def test_a_rating_that_is_not_known_yet_says_nothing_about_progress(tmp_path: Pa
     assert list(concerns_of_ratings(ratings, {"main": names}, metrics)) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "count", "said"),
+    [
+        ("stale", 19.0, []),
+        ("stale", 21.0, ["much of what is played for main is thrown away"]),
+        ("unused", 25.0, []),  # the device runtime leaves out as many on purpose
+        ("unused", 35.0, ["much of what is played for main is not trained on"]),
+    ],
+)
+def test_decisions_that_are_not_trained_on_are_named(tmp_path: Path, name: str, count: float, said: list[str]) -> None:
+    metrics = table(tmp_path, **{name: [count] * 101})
+    assert said_of(metrics) == said
+
+
 def test_matches_that_are_all_void_are_named() -> None:
     voids = {"game: it rained": 3, "stopped": 4}
     for finished, said in ((0, ["no match has been finished"]), (1, [])):

@@ -33,7 +33,7 @@ LEAGUE_S = 5.0  # the fit of the ratings is worth a few milliseconds now and the
 LOW = 10  # with fewer lines than this for the league, a caption is too much
 FIRST = ("entropy", "episode_reward", "value_loss", "policy_loss", "kl", "explained_variance", "learning_rate")
 """The statistics of a player that come first, where there is no room for all."""
-LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
+LEFT_OUT = ("lag", "max_lag", "stale", "unused", "skipped", "refused", "dropped")
 """Statistics of decisions and updates that did not count."""
 LAG_SHARE = "lag_share."  # shares of decisions by their age: for curves, not for the live table
 

@@ -178,6 +178,8 @@ SURE_ELO = 100.0
 MANY_VOIDS = 0.05
 FEWEST_VOIDS = 10
 MANY_STALE = 0.2
+MANY_UNUSED = 1 / 3
+"""Of the decisions that are trained on. With the 16 steps of a run that is scaled to a GPU, less than a quarter is."""
 LONG_WAIT_S = 30.0
 """A service that has waited no longer for a node may have been about to start."""
 
@@ -204,6 +206,12 @@ def concerns_of_metrics(
                 what=f"much of what is played for {player} is thrown away",
                 why=f"{lost:,.0f} decisions were too old or found the buffer full",
                 advice="fewer actors, a larger learner.max_lag, or a faster learner",
+            )
+        if (unused := metrics.latest(f"{player}/unused", 0.0)) > MANY_UNUSED * max(trained, 1.0):
+            yield Concern(
+                what=f"much of what is played for {player} is not trained on",
+                why=f"{unused:,.0f} decisions had no value after them, or filled too little of a gradient step",
+                advice="iterations of more steps: a larger learner.batch_size, or fewer actor.num_tables",
             )
 
 

@@ -49,7 +49,7 @@ from ludus.workers.optimiser import (
 from ludus.workers.ranks import ALONE, Ranks, Seen, lags, seen_in
 from ludus.workers.worker import Diverged
 
-_COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")
+_COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "unused", "refused")
 MOST_GROWTH, MOST_GROWTH_IN_ALL = 10.0, 100.0
 """Factors by which the root mean square of all weights may grow: in one update, and in all the training of a player.
 In the recipes, an update adds a few per cent to it."""
@@ -109,6 +109,8 @@ class TrainedPlayer:
         """Gradient steps skipped because the loss or the gradient was not finite."""
         self.stale = 0
         """Decisions not trained on because the weights that made them were too old."""
+        self.unused = 0
+        """Decisions that the device runtime has not trained on."""
         self.refused = 0
         """Decisions not trained on because their trajectory held a NaN or an infinity."""
         self._average_kl: list[float] = []

@@ -114,7 +114,7 @@ def test_it_trains_on_the_device_and_counts_episodes_that_are_cut_off(ludus: Lud
     last = rows[-1]
     assert last["decisions"] >= 16_000
     # One of 40 decisions is the bootstrap of the one before it.
-    assert 0 < last["main/stale"] < 0.05 * last["decisions"]
+    assert 0 < last["main/unused"] < 0.05 * last["decisions"]
 
 
 def test_it_needs_no_library_and_its_shapes_are_fixed() -> None:

@@ -276,7 +276,7 @@ def test_no_gradient_step_is_mostly_padding(trained: int, steps: int, left_out: 
     assert len(seen) == 2 * steps
     assert sum(seen[:steps]) == player.decisions  # of the first epoch
     followed = 13 / 15  # the last two only show what comes next
-    assert player.decisions / (player.decisions + player.stale) == pytest.approx(followed * (1 - left_out), abs=0.02)
+    assert player.decisions / (player.decisions + player.unused) == pytest.approx(followed * (1 - left_out), abs=0.02)
 
 
 def test_rows_of_seats_that_wait_for_the_clock_cost_no_gradient_steps() -> None:
@@ -311,10 +311,10 @@ def test_more_decisions_than_before_get_more_gradient_steps_although_some_are_le
     engine.learning._share = 0.25  # of the rows, while six of ten are decisions
     [player] = engine.players
     for _ in range(6):
-        before = player.decisions, player.stale
+        before = player.decisions, player.unused
         engine.iterate(0.0)
         engine.read()
-    trained, left_out = player.decisions - before[0], player.stale - before[1]
+    trained, left_out = player.decisions - before[0], player.unused - before[1]
     assert left_out < 0.25 * trained
 
 

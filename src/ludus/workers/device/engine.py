@@ -260,14 +260,14 @@ class Engine:
     def read(self) -> list[dict[str, float]]:
         """Waits for the device. Adds what was counted to the players; returns the statistics of their latest update."""
         learning = self.learning
-        counters = (learning.decisions, learning.stale, learning.skipped, learning.left_out)
+        counters = (learning.decisions, learning.unused, learning.skipped, learning.left_out)
         counts = torch.stack(counters).cpu()
         for tensor in counters:
             tensor.zero_()
         for number, player in enumerate(self.players):
-            decisions, stale, skipped, _ = counts[:, number].tolist()
+            decisions, unused, skipped, _ = counts[:, number].tolist()
             player.decisions += decisions
-            player.stale += stale
+            player.unused += unused
             player.skipped += skipped
         self.outputs = torch.stack((learning.sizes(), learning.lowest, learning.highest), 1).tolist()
         learning.measure((counts[0] + counts[3]).tolist(), self._trained_sides, self._unread)

@@ -65,7 +65,7 @@ class DeviceLearner(Learner):
         for trained, own in zip(engine.players, measured, strict=True):
             own |= {
                 "learning_rate": at(trained.config.learning_rate, self.progress),
-                "stale": trained.stale,
+                "unused": trained.unused,
                 "skipped": trained.skipped,
                 "refused": trained.refused,
             }

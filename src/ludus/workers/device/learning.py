@@ -72,7 +72,7 @@ class Learning:
         self.trainable = torch.ones(count, len(self._shapes), dtype=torch.bool, device=self._device)
         self.decisions = torch.zeros(count, dtype=torch.int64, device=self._device)
         """Trained on since they were last read."""
-        self.stale = torch.zeros_like(self.decisions)
+        self.unused = torch.zeros_like(self.decisions)
         """Not trained on, because they only served as a bootstrap or were left out, see `minibatches_for`."""
         self.left_out = torch.zeros_like(self.decisions)
         """Those of them that could have been trained on."""
@@ -127,7 +127,7 @@ class Learning:
             self.left_out += valid.flatten(1).sum(1) - counted
             self.lowest.copy_(torch.where(valid, value, torch.inf).flatten(1).amin(1))
             self.highest.copy_(torch.where(valid, value, -torch.inf).flatten(1).amax(1))
-            self.stale += decided.view(-1, self._layout.learners, self._layout.own_rows).sum((0, 2)) - counted
+            self.unused += decided.view(-1, self._layout.learners, self._layout.own_rows).sum((0, 2)) - counted
             self._add_prepared(rows)
         for name in self.statistics:
             self.statistics[name].zero_()
