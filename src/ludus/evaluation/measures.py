@@ -364,8 +364,8 @@ def _trained_with(
     for path in overrides:
         if (part := path.split(".")[0]) in FIXED:
             raise ConfigError(f"{path}: an exploiter has the {part} that its target asks for")
-    asked = {**overrides, "budget": budget, "runtime": runtime}
-    asked = {path: value for path, value in asked.items() if value is not None}
+    named = {"budget": budget, "runtime": runtime}
+    asked = {**overrides, **{path: value for path, value in named.items() if value is not None}}
     usual = {"budget": min(experiment.budget, MOST_BUDGET)}
     chosen = apply_overrides(experiment.without_strategies(), {**usual, **asked})
     if chosen.runtime == "device":
