@@ -13,6 +13,7 @@ import ludus
 from ludus.games.catalog import ADAPTERS, list_games, resolve
 from ludus.games.check import check_game
 from ludus.games.lift import Lifted
+from ludus.games.seat_rows import GameError
 
 BUILTIN = [entry.address for entry in list_games() if entry.library is None]
 
@@ -184,3 +185,15 @@ def test_wrong_options_name_the_nearest(file: Path) -> None:
         resolve(f"{file}:Guess", number=3)
     with pytest.raises(ValueError, match="has no option 'sise'"):
         resolve(f"{file}:instance", sise=4)
+
+
+def test_a_game_on_a_server_names_the_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ludus.games.remote.client", raising=False)
+    for module, error, said in (
+        ("grpc", GameError, "needs 'grpcio'"),
+        ("ludus.games.remote.shortcut", ModuleNotFoundError, "ludus.games.remote.shortcut"),
+    ):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, module, None)
+            with pytest.raises(error, match=said):
+                resolve("remote://127.0.0.1:1/kuhn")

@@ -99,6 +99,8 @@ class Remote:
         try:  # only who plays on a server needs gRPC
             from ludus.games.remote.client import ServerAccess
         except ModuleNotFoundError as error:
+            if error.name != "grpc":
+                raise
             raise GameError(f"a game on a server needs 'grpcio'; {install_command('server')} adds it") from error
         server = self.server or os.environ.get(SERVER_VARIABLE)
         if not server:
