@@ -106,9 +106,17 @@ DATA_LIBRARIES = {"numpy", "msgspec"}
 NOT_PURE = {"time", "datetime", "os", "pathlib", "socket", "random", "subprocess", "threading", "multiprocessing"}
 """What a fold over the ledger must not look at: clock, disk, network, chance of its own."""
 
-LAZY = {"agent.py", "lookup.py", "run.py", "study.py", "runtime/start.py", "evaluation/play/replays.py"}
-"""Files outside `cli/` that may import ours inside a function: they choose by name what to load, or load PyTorch or Ray
-only when it is needed."""
+LAZY = {
+    "agent.py",
+    "lookup.py",
+    "run.py",
+    "study.py",
+    "runtime/start.py",
+    "evaluation/play/replays.py",
+    "games/remote/source.py",
+}
+"""Files outside `cli/` that may import ours inside a function: they choose by name what to load, or load PyTorch, Ray or
+gRPC only when it is needed."""
 
 VAGUE_NAMES = {"utils", "util", "common", "misc", "base", "core", "types", "manager", "helpers", "legacy"}
 
