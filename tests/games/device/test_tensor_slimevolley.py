@@ -21,6 +21,7 @@ from ludus.games.device.slimevolley import TensorSlimeVolley
 from ludus.games.device.tensor_game import tensor_game_of
 from ludus.games.device.twin_check import fixed_shape_faults, twin_differences
 from ludus.games.game import allocate_actions
+from ludus.games.isolation.isolated import Isolated
 from ludus.store.run_folder import read_metrics
 
 needs_library = pytest.mark.skipif(
@@ -138,3 +139,14 @@ def test_serves_are_drawn_from_the_seeds_numbers() -> None:
     serves = game.start(torch.from_numpy(game.draws(seeds, -1)))["serves"].numpy()
     np.testing.assert_array_equal(serves, numbers * [40.0, 15.0] + [-20.0, 10.0])
     assert game.draws(seeds, 7).shape == (2, 0)
+
+
+def test_a_library_in_an_environment_of_its_own_is_no_hindrance() -> None:
+    """As `ludus games --install slimevolley` makes one. A game that a user isolates is not taken out of its process."""
+    game = Isolated("slimevolley", python="/elsewhere/bin/python")
+    game.__dict__["spec"] = SlimeVolley(max_length=50).spec  # which its process would tell
+    found = tensor_game_of(game)
+    assert isinstance(found, TensorSlimeVolley)
+    assert found.spec.max_length == 50
+    assert tensor_game_of(Isolated("slimevolley")) is None
+    assert tensor_game_of(Isolated("connect_four", python="/elsewhere/bin/python")) is None

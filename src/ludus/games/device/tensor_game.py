@@ -18,7 +18,9 @@ from ludus.data.addresses import load_address
 from ludus.data.specs import GameSpec, Pointer
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import Rows
+from ludus.games.catalog import ADAPTERS
 from ludus.games.game import Actions, Bot, GameBatch, GameSource
+from ludus.games.isolation.isolated import Isolated
 from ludus.games.seeding import uniform
 from ludus.games.tables import ArrayTables, GameDefaults
 
@@ -234,13 +236,17 @@ def below_one(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
 
 def tensor_game_of(source: GameSource) -> TensorGame | None:
     """The tensor game that plays as this one does; None if it has none. A game, or a wrapper that changes it, names it
-    by `TENSOR_TWIN`, the address of a function that makes it from the game. Other wrappers are passed over."""
+    by `TENSOR_TWIN`, the address of a function that makes it from the game. Other wrappers are passed over. A game
+    whose library is in an environment of its own has that of its adapter."""
     game = source
     while not hasattr(type(game), "TENSOR_TWIN") and isinstance(inner := getattr(game, "game", None), GameSource):
         game = inner
     if isinstance(game, TensorGame):
         return game.checked()
-    address = getattr(type(game), "TENSOR_TWIN", None)
+    kind: Any = type(game)
+    if isinstance(game, Isolated) and game.python is not None and game.game in ADAPTERS:
+        kind = load_address(ADAPTERS[game.game].source)
+    address = getattr(kind, "TENSOR_TWIN", None)
     if address is None:
         return None
     make: Callable[[GameSource], TensorGame | None] = load_address(address)
