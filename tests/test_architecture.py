@@ -115,8 +115,8 @@ LAZY = {
     "evaluation/play/replays.py",
     "games/remote/source.py",
 }
-"""Files outside `cli/` that may import ours inside a function: they choose by name what to load, or load PyTorch, Ray or
-gRPC only when it is needed."""
+"""Files outside `cli/` that may import ours inside a function: they choose by name what to load, or load PyTorch, Ray
+or gRPC only when it is needed."""
 
 VAGUE_NAMES = {"utils", "util", "common", "misc", "base", "core", "types", "manager", "helpers", "legacy"}
 
