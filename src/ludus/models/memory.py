@@ -10,116 +10,168 @@ import torch
 from torch import Tensor, nn
 
 from ludus.data.specs import ArraySpec
-from ludus.models.operators import LayerNorm, Linear
-
-_LIBRARY: Any = torch.library.Library("ludus", "FRAGMENT")  # type: ignore[no-untyped-call]
-_LSTM = "lstm(Tensor projected, Tensor keep, Tensor hidden, Tensor cell, Tensor weight) -> (Tensor, Tensor, Tensor)"
-_LSTM_BACKWARD = (
-    "lstm_backward(Tensor gradient, Tensor keep, Tensor hidden, Tensor cell, Tensor weight, Tensor hiddens,"
-    " Tensor cells, Tensor gates) -> (Tensor, Tensor, Tensor, Tensor)"
-)
-for _schema in (_LSTM, _LSTM_BACKWARD):  # `torch.library.custom_op` would import the compiler, which takes seconds
-    _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+from ludus.models.operators import LayerNorm, Linear, layer_norm
 
 
-def _lstm(projected: Tensor, keep: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+def _lstm(
+    projected: Tensor, keep: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, *norms: Tensor
+) -> tuple[Tensor, ...]:
     """All turns of an LSTM as one operator, which a compiler does not look into: it would unroll the loop. `projected`
     [..., T, B, 4 size], `keep` [..., T, B, 1] is 0 where the state is zeroed before the turn, else 1. Products are in
-    the precision of `projected` and `weight`, which is that of autocast, and cells and sums in the precision of the
-    states. Returns the hidden states and the cells [..., T, B, size], and the gates [..., T, B, 4 size]."""
+    the precision of `weight`, which is that of autocast, and cells and sums in the precision of the states. `norms`:
+    scale and shift of the recurrent inputs and of the cell. Returns the hidden states and the cells [..., T, B, size],
+    and the gates [..., T, B, 4 size]."""
     hiddens, cells, gates = _empty_lstm(projected, keep, hidden, cell, weight)
     size = hidden.shape[-1]
-    product = torch.addmm if weight.dim() == 2 else torch.baddbmm
+    add_product = torch.addmm if weight.dim() == 2 else torch.baddbmm
     for t in range(projected.shape[-3]):
         kept, gate = keep.select(-3, t), gates.select(-3, t)
-        inputs = product(projected.select(-3, t), (hidden * kept).to(weight.dtype), weight.mT)
+        inputs, before = projected.select(-3, t), (hidden * kept).to(weight.dtype)
+        if norms:
+            inputs = inputs + layer_norm(torch.matmul(before, weight.mT).to(cell.dtype), *norms[:2])
+        else:
+            inputs = add_product(inputs, before, weight.mT)
         enter, forget, new, leave = gate.chunk(4, -1)
         torch.sigmoid(inputs[..., : 2 * size], out=gate[..., : 2 * size])
         torch.tanh(inputs[..., 2 * size : 3 * size], out=new)
         torch.sigmoid(inputs[..., 3 * size :], out=leave)
         cell = torch.mul(forget, cell * kept, out=cells.select(-3, t)).addcmul_(enter, new)
-        hidden = torch.mul(leave, torch.tanh(cell), out=hiddens.select(-3, t))
+        read = layer_norm(cell, *norms[2:]) if norms else cell
+        hidden = torch.mul(leave, torch.tanh(read), out=hiddens.select(-3, t))
     return hiddens, cells, gates
 
 
-def _empty_lstm(projected: Tensor, keep: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+def _empty_lstm(
+    projected: Tensor, keep: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, *norms: Tensor
+) -> tuple[Tensor, ...]:
     states = (*projected.shape[:-1], hidden.shape[-1])
     return cell.new_empty(states), cell.new_empty(states), projected.new_empty(projected.shape)
 
 
+class _LayerNorm:
+    """The backward pass of a layer norm of all turns, `inputs` [..., T, B, size]."""
+
+    def __init__(self, inputs: Tensor, scale: Tensor, shift: Tensor) -> None:
+        self.size, self.scale = inputs.shape[-1:], scale.unsqueeze(-2)
+        self.normal, mean, deviation = torch.native_layer_norm(inputs, self.size, None, None, 1e-5)
+        self.outputs = torch.addcmul(shift[..., None, None, :], self.normal, scale[..., None, None, :])
+        self._saved = (inputs, mean, deviation)
+
+    def to_inputs(self, gradient: Tensor, t: int) -> Tensor:
+        """The gradient of the inputs of a turn from that of its outputs."""
+        inputs, mean, deviation = (tensor.select(-3, t).contiguous() for tensor in self._saved)
+        backward = torch.ops.aten.native_layer_norm_backward
+        parts = (gradient * self.scale, inputs, self.size, mean, deviation, None, None, (True, False, False))
+        found: Tensor = backward(*parts)[0]
+        return found
+
+    def to_parameters(self, gradients: Tensor) -> tuple[Tensor, Tensor]:
+        return (gradients * self.normal).sum((-3, -2)), gradients.sum((-3, -2))
+
+
 def _lstm_backward(
     gradient: Tensor,
+    hiddens: Tensor,
+    cells: Tensor,
+    gates: Tensor,
     keep: Tensor,
     hidden: Tensor,
     cell: Tensor,
     weight: Tensor,
-    hiddens: Tensor,
-    cells: Tensor,
-    gates: Tensor,
+    *norms: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Gradients of `projected`, `hidden`, `cell` and `weight`. What does not depend on later turns is computed for all
-    turns at once: the loop only multiplies."""
-    size = hidden.shape[-1]
-    by_gate = (*gates.shape[:-1], 3, size)
-    enter, forget, new, leave = gates.chunk(4, -1)
+    """Gradients of `projected`, `hidden`, `cell`, `weight` and `norms`. What does not depend on later turns is computed
+    for all turns at once."""
+    turns, size = gates.shape[-3], hidden.shape[-1]
     hiddens_before = torch.cat((hidden.unsqueeze(-3), hiddens[..., :-1, :, :]), -3).mul_(keep).to(weight.dtype)
     cells_before = torch.cat((cell.unsqueeze(-3), cells[..., :-1, :, :]), -3).mul_(keep)
-    read = torch.tanh(cells)
-    to_cell, to_cell_before = torch.ops.aten.tanh_backward(leave, read), forget * keep
-    slopes = torch.empty_like(gates, dtype=cells.dtype)  # from three gates to the cell, and from the last to the output
+    rows_before = hiddens_before.flatten(-3, -2)
+    of_cell = of_recurrent = None
+    if norms:
+        of_recurrent = _LayerNorm(torch.matmul(rows_before, weight.mT).view(gates.shape).to(cell.dtype), *norms[:2])
+        of_cell = _LayerNorm(cells, *norms[2:])
+    read = torch.tanh(cells if of_cell is None else of_cell.outputs)
+
+    enter, forget, new, leave = gates.chunk(4, -1)
+    to_read, to_cell_before = torch.ops.aten.tanh_backward(leave, read), forget * keep
+    slopes = cells.new_empty(gates.shape)  # from three gates to the cell, and from the last to the output
     of_enter, of_forget, of_new, of_leave = slopes.chunk(4, -1)
     torch.ops.aten.sigmoid_backward(new, enter, grad_input=of_enter)
     torch.ops.aten.sigmoid_backward(cells_before, forget, grad_input=of_forget)
     torch.ops.aten.tanh_backward(enter, new, grad_input=of_new)
     torch.ops.aten.sigmoid_backward(read, leave, grad_input=of_leave)
+    by_gate = (*gates.shape[:-1], 3, size)
     of_three = slopes[..., : 3 * size].view(by_gate)
 
-    to_inputs = slopes if gates.dtype == slopes.dtype else torch.empty_like(gates)
+    to_inputs = slopes if gates.dtype == slopes.dtype else gates.new_empty(gates.shape)
     to_three, to_leave = to_inputs[..., : 3 * size].view(by_gate), to_inputs[..., 3 * size :]
-    to_hidden = to_next = torch.zeros_like(cell)
-    for t in reversed(range(gates.shape[-3])):
+    to_products = weight.new_empty(gates.shape) if norms else to_inputs
+    to_reads = torch.empty_like(to_read) if norms else to_read
+    to_hidden = to_next = cell.new_zeros(cell.shape)
+    for t in reversed(range(turns)):
         to_hidden = gradient.select(-3, t) + to_hidden
-        now = torch.addcmul(to_next, to_hidden, to_cell.select(-3, t))
+        if of_cell is None:
+            now = torch.addcmul(to_next, to_hidden, to_read.select(-3, t))
+        else:
+            to_normed = torch.mul(to_hidden, to_read.select(-3, t), out=to_reads.select(-3, t))
+            now = to_next + of_cell.to_inputs(to_normed, t)
         torch.mul(of_three.select(-4, t), now.unsqueeze(-2), out=to_three.select(-4, t))
         torch.mul(of_leave.select(-3, t), to_hidden, out=to_leave.select(-3, t))
-        to_hidden = torch.matmul(to_inputs.select(-3, t), weight) * keep.select(-3, t)
+        if of_recurrent is not None:
+            to_products.select(-3, t).copy_(of_recurrent.to_inputs(to_inputs.select(-3, t), t))
+        to_hidden = torch.matmul(to_products.select(-3, t), weight) * keep.select(-3, t)
         to_next = now * to_cell_before.select(-3, t)
-    to_weight = torch.matmul(to_inputs.flatten(-3, -2).mT, hiddens_before.flatten(-3, -2))
-    return to_inputs, to_hidden.to(hidden.dtype), to_next, to_weight
+    to_weight = torch.matmul(to_products.flatten(-3, -2).mT, rows_before)
+    found = (to_inputs, to_hidden.to(hidden.dtype), to_next, to_weight)
+    if of_cell is None or of_recurrent is None:
+        return found
+    return *found, *of_recurrent.to_parameters(to_inputs), *of_cell.to_parameters(to_reads)
 
 
 def _empty_lstm_backward(
-    gradient: Tensor,
-    keep: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    weight: Tensor,
-    hiddens: Tensor,
-    cells: Tensor,
-    gates: Tensor,
+    gradient: Tensor, hiddens: Tensor, cells: Tensor, gates: Tensor, keep: Tensor, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
-    return gates.new_empty(gates.shape), *(like.new_empty(like.shape) for like in (hidden, cell, weight))
+    return tuple(like.new_empty(like.shape) for like in (gates, *inputs))
 
 
-def _save_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.set_materialize_grads(False)  # cells and gates have none
-    ctx.save_for_backward(*inputs[1:], *output)
+def _register(name: str, *norms: str) -> Any:
+    """The operator `torch.ops.ludus.NAME` and its backward pass."""
+    # `torch.library.custom_op` would import the compiler, which takes seconds.
+    inputs = ", ".join(f"Tensor {one}" for one in ("keep", "hidden", "cell", "weight", *norms))
+    outputs = "Tensor hiddens, Tensor cells, Tensor gates"
+    _LIBRARY.define(f"{name}(Tensor projected, {inputs}) -> ({outputs})", tags=(torch.Tag.pt2_compliant_tag,))
+    gradients = ", ".join(["Tensor"] * (4 + len(norms)))
+    _LIBRARY.define(
+        f"{name}_backward(Tensor gradient, {outputs}, {inputs}) -> ({gradients})", tags=(torch.Tag.pt2_compliant_tag,)
+    )
+    _LIBRARY.impl(name, _lstm, "CompositeExplicitAutograd")
+    _LIBRARY.impl(f"{name}_backward", _lstm_backward, "CompositeExplicitAutograd")
+    operator, backward = getattr(torch.ops.ludus, name), getattr(torch.ops.ludus, f"{name}_backward")
+
+    def save_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)  # which would be zeros for those, and large
+        ctx.save_for_backward(*output, *inputs[1:])
+
+    def gradients_of(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return (None,) * (5 + len(norms))
+        to_projected, *others = backward(gradient, *ctx.saved_tensors)
+        return to_projected, None, *others
+
+    torch.library.register_fake(f"ludus::{name}", _empty_lstm, lib=_LIBRARY)
+    torch.library.register_fake(f"ludus::{name}_backward", _empty_lstm_backward, lib=_LIBRARY)
+    torch.library.register_autograd(f"ludus::{name}", gradients_of, setup_context=save_for_backward, lib=_LIBRARY)
+    return operator
 
 
-def _gradients(ctx: Any, gradient: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-    to_inputs, to_hidden, to_cell, to_weight = torch.ops.ludus.lstm_backward(gradient, *ctx.saved_tensors)
-    return to_inputs, None, to_hidden, to_cell, to_weight
-
-
-_LIBRARY.impl("lstm", _lstm, "CompositeExplicitAutograd")
-_LIBRARY.impl("lstm_backward", _lstm_backward, "CompositeExplicitAutograd")
-torch.library.register_fake("ludus::lstm", _empty_lstm, lib=_LIBRARY)
-torch.library.register_fake("ludus::lstm_backward", _empty_lstm_backward, lib=_LIBRARY)
-torch.library.register_autograd("ludus::lstm", _gradients, setup_context=_save_for_backward, lib=_LIBRARY)
+_LIBRARY: Any = torch.library.Library("ludus", "FRAGMENT")  # type: ignore[no-untyped-call]
+_unroll = _register("lstm")
+_unroll_normed = _register("normed_lstm", "recurrent_scale", "recurrent_shift", "cell_scale", "cell_shift")
 
 
 class LSTM(nn.Module):
-    """A long short-term memory cell; `project` the inputs of many steps at once, then `step` through them. With
+    """A long short-term memory cell; `step` takes inputs that `project` has projected. With
     `layer_norm`, the gates' inputs are normalised, and so is the cell before it is read."""
 
     def __init__(self, in_size: int, size: int, *, layer_norm: bool = False) -> None:
@@ -150,19 +202,18 @@ class LSTM(nn.Module):
         read = cell if self.cell_norm is None else self.cell_norm(cell)
         return torch.sigmoid(leave) * torch.tanh(read), cell
 
-    def unroll(self, projected: Tensor, keep: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:
-        """The hidden states [..., T, B, size] of all turns of `projected` [..., T, B, 4 size]. The state is zeroed
-        before a turn where `keep` [..., T, B, 1] is 0, not 1."""
-        if self.recurrent_norm is None:
-            weight = self.recurrent.weight.to(projected.dtype)  # what autocast does, which stops at the operator
-            hiddens: Tensor = torch.ops.ludus.lstm(projected, keep, hidden, cell, weight)[0]
-            return hiddens
-        outputs = []
-        for t in range(projected.shape[-3]):
-            hidden, cell = hidden * keep.select(-3, t), cell * keep.select(-3, t)
-            hidden, cell = self.step(projected.select(-3, t), hidden, cell)
-            outputs.append(hidden)
-        return torch.stack(outputs, -3)
+    def unroll(self, inputs: Tensor, keep: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:
+        """`inputs` [..., T, B, in_size] to the hidden states of all turns, [..., T, B, size]. The state is zeroed where
+        `keep` [..., T, B, 1] is 0, not 1."""
+        projected = self.inputs(inputs)
+        given = (keep, hidden, cell, self.recurrent.weight.to(projected.dtype))  # autocast ends at the operator
+        hiddens: Tensor
+        if self.inputs_norm is None or self.recurrent_norm is None or self.cell_norm is None:
+            hiddens, *_ = _unroll(projected, *given)
+        else:
+            norms = [part for norm in (self.recurrent_norm, self.cell_norm) for part in (norm.weight, norm.bias)]
+            hiddens, *_ = _unroll_normed(self.inputs_norm(projected).to(cell.dtype), *given, *norms)
+        return hiddens
 
 
 State = dict[str, Tensor]
@@ -196,7 +247,7 @@ class Memory(nn.Module):
         """`inputs` [..., T, B, in_size] to [..., T, B, size]; the state is zeroed where `first`."""
         keep = (~first).unsqueeze(-1).to(state["c"].dtype)
         for lstm, (hidden, cell) in zip(self._layers, self._split(state), strict=True):
-            inputs = lstm.unroll(lstm.project(inputs), keep, hidden, cell)
+            inputs = lstm.unroll(inputs, keep, hidden, cell)
         return inputs
 
     @property

@@ -124,11 +124,15 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.weight.dim() == 1:
-            return functional.layer_norm(inputs, self.weight.shape, self.weight, self.bias)
-        normal = functional.layer_norm(inputs, inputs.shape[-1:])
-        shape = (len(self.weight), *(1,) * (inputs.dim() - 2), -1)
-        return torch.addcmul(self.bias.view(shape), normal, self.weight.view(shape))
+        return layer_norm(inputs, self.weight, self.bias)
+
+
+def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if weight.dim() == 1:
+        return functional.layer_norm(inputs, weight.shape, weight, bias)
+    normal = functional.layer_norm(inputs, inputs.shape[-1:])
+    shape = (len(weight), *(1,) * (inputs.dim() - 2), -1)
+    return torch.addcmul(bias.view(shape), normal, weight.view(shape))
 
 
 class Embedding(nn.Module):
