@@ -55,11 +55,12 @@ class _LayerNorm:
         self.size, self.scale = inputs.shape[-1:], scale.unsqueeze(-2)
         self.normal, mean, deviation = torch.native_layer_norm(inputs, self.size, None, None, 1e-5)
         self.outputs = torch.addcmul(shift[..., None, None, :], self.normal, scale[..., None, None, :])
-        self._saved = (inputs, mean, deviation)
+        # Turns first, because the kernel reads what lies together.
+        self._saved = [tensor.movedim(-3, 0).contiguous() for tensor in (inputs, mean, deviation)]
 
     def to_inputs(self, gradient: Tensor, t: int) -> Tensor:
         """The gradient of the inputs of a turn from that of its outputs."""
-        inputs, mean, deviation = (tensor.select(-3, t).contiguous() for tensor in self._saved)
+        inputs, mean, deviation = (tensor[t] for tensor in self._saved)
         backward = torch.ops.aten.native_layer_norm_backward
         parts = (gradient * self.scale, inputs, self.size, mean, deviation, None, None, (True, False, False))
         found: Tensor = backward(*parts)[0]
@@ -171,8 +172,8 @@ _unroll_normed = _register("normed_lstm", "recurrent_scale", "recurrent_shift", 
 
 
 class LSTM(nn.Module):
-    """A long short-term memory cell; `step` takes inputs that `project` has projected. With
-    `layer_norm`, the gates' inputs are normalised, and so is the cell before it is read."""
+    """A long short-term memory cell; `step` takes inputs that `project` has projected. With `layer_norm`, the gates'
+    inputs are normalised, and so is the cell before it is read."""
 
     def __init__(self, in_size: int, size: int, *, layer_norm: bool = False) -> None:
         super().__init__()
