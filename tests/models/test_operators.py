@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from ludus.models.memory import LSTM
 from ludus.models.operators import (
-    LSTM,
     Attention,
     Conv2d,
     ConvTranspose2d,

@@ -26,8 +26,9 @@ from ludus.games.exported import SUFFIX as ONNX
 from ludus.games.recording import innermost
 from ludus.models.encoders import Encoder
 from ludus.models.heads import ActionHeads, ChoiceHead
+from ludus.models.memory import Memory
 from ludus.models.network_policy import NetworkPolicy
-from ludus.models.operators import ACTIVATIONS, Memory
+from ludus.models.operators import ACTIVATIONS
 from ludus.models.policy import Policy, weights_of
 from ludus.observe import web
 from ludus.observe.report import one_file_page

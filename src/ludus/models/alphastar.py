@@ -10,8 +10,9 @@ from ludus.data.specs import CRITIC_PREFIX, Choice, Entities, Part, Planes, Poin
 from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, Scatter
 from ludus.models.alphastar_heads import AlphaStarHeads, Baselines
 from ludus.models.encoders import check_vocabulary
+from ludus.models.memory import Memory
 from ludus.models.network_policy import NetworkPolicy, SeededModel, nothing_for_critics
-from ludus.models.operators import MLP, Memory
+from ludus.models.operators import MLP
 from ludus.models.policy import ModelConfig, ValueScale
 
 _MAY_BE_NONE = ("entity_layers", "map_blocks", "memory", "memory_layers", "action_blocks", "value_blocks")

@@ -24,9 +24,9 @@ from ludus.models.decisions import (
 )
 from ludus.models.encoders import Encoded, KnownActions
 from ludus.models.heads import HEAD_GAIN, BoxEmbedding, BoxHead, PointEmbedding, PointHead, Question, numbers_of_heads
+from ludus.models.memory import LSTM
 from ludus.models.operators import (
     LOWEST,
-    LSTM,
     MLP,
     Conv2d,
     ConvTranspose2d,

@@ -12,8 +12,9 @@ from ludus.data.specs import Part, Planes, Point, Pointer, SeatKind
 from ludus.models.decisions import Decision, decide
 from ludus.models.encoders import ConvTower, Encoded, EncodedEntities, Encoder, EncoderSizes
 from ludus.models.heads import HEAD_GAIN, ActionHeads, Question
+from ludus.models.memory import Memory
 from ludus.models.network_policy import Critic, NetworkPolicy, SeededModel, check_sizes, encoder_sizes
-from ludus.models.operators import ACTIVATIONS, MLP, Activation, Linear, Memory
+from ludus.models.operators import ACTIVATIONS, MLP, Activation, Linear
 from ludus.models.policy import ValueScale
 from ludus.models.tensors import as_float
 

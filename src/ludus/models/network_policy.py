@@ -17,7 +17,8 @@ from ludus.models.continuous import BoxDistribution, Numbers
 from ludus.models.decisions import Chooser, Decisions, Drawn, Greedy, Recorded, acted_of
 from ludus.models.encoders import Encoded, Encoder, EncoderSizes
 from ludus.models.heads import ActionHeads
-from ludus.models.operators import ACTIVATIONS, MLP, Activation, Linear, Memory, stack_modules
+from ludus.models.memory import Memory
+from ludus.models.operators import ACTIVATIONS, MLP, Activation, Linear, stack_modules
 from ludus.models.policy import Acted, Policy, Unrolled, ValueScale, architecture_digest
 from ludus.models.tensors import on_device, share, to_host
 

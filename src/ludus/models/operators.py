@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-from ludus.data.specs import ArraySpec
-from ludus.models.tensors import DeferredChecks
 
 _MINUS_ONE = torch.tensor(-1.0)
 _FEW_MODELS = 8
@@ -128,11 +124,15 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.weight.dim() == 1:
-            return functional.layer_norm(inputs, self.weight.shape, self.weight, self.bias)
-        normal = functional.layer_norm(inputs, inputs.shape[-1:])
-        shape = (len(self.weight), *(1,) * (inputs.dim() - 2), -1)
-        return torch.addcmul(self.bias.view(shape), normal, self.weight.view(shape))
+        return layer_norm(inputs, self.weight, self.bias)
+
+
+def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if weight.dim() == 1:
+        return functional.layer_norm(inputs, weight.shape, weight, bias)
+    normal = functional.layer_norm(inputs, inputs.shape[-1:])
+    shape = (len(weight), *(1,) * (inputs.dim() - 2), -1)
+    return torch.addcmul(bias.view(shape), normal, weight.view(shape))
 
 
 class Embedding(nn.Module):
@@ -147,39 +147,6 @@ class Embedding(nn.Module):
             return functional.embedding(index, self.weight)
         flat = index.flatten(1).unsqueeze(-1).expand(-1, -1, self.weight.shape[-1])
         return self.weight.gather(1, flat).reshape(*index.shape, -1)
-
-
-class LSTM(nn.Module):
-    """A long short-term memory cell; `project` the inputs of many steps at once, then `step` through them. With
-    `layer_norm`, the gates' inputs are normalised, and so is the cell before it is read."""
-
-    def __init__(self, in_size: int, size: int, *, layer_norm: bool = False) -> None:
-        super().__init__()
-        self.inputs = Linear(in_size, 4 * size, gain=1.0, bias=not layer_norm)
-        self.recurrent = Linear(size, 4 * size, gain=1.0, bias=False)
-        self.inputs_norm = LayerNorm(4 * size) if layer_norm else None
-        self.recurrent_norm = LayerNorm(4 * size) if layer_norm else None
-        self.cell_norm = LayerNorm(size) if layer_norm else None
-        bias = self.inputs.bias if self.inputs_norm is None else self.inputs_norm.bias
-        assert bias is not None
-        with torch.no_grad():  # an open forget gate at the start lets gradients reach far back
-            bias[size : 2 * size] = 1.0
-
-    def project(self, inputs: Tensor) -> Tensor:
-        projected: Tensor = self.inputs(inputs)
-        return projected if self.inputs_norm is None else self.inputs_norm(projected)
-
-    def step(self, projected: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """The next (hidden, cell)."""
-        if self.recurrent_norm is None:
-            weight = self.recurrent.weight.transpose(-1, -2)
-            gates = (torch.addmm if weight.dim() == 2 else torch.baddbmm)(projected, hidden, weight)
-        else:
-            gates = projected + self.recurrent_norm(self.recurrent(hidden))
-        enter, keep, new, leave = gates.chunk(4, -1)
-        cell = torch.addcmul(torch.sigmoid(keep) * cell, torch.sigmoid(enter), torch.tanh(new))
-        read = cell if self.cell_norm is None else self.cell_norm(cell)
-        return torch.sigmoid(leave) * torch.tanh(read), cell
 
 
 class Conv2d(nn.Module):
@@ -420,56 +387,3 @@ class ResidualConv(nn.Module):
 def _gain_of_one(num_blocks: int) -> float:
     """Gain of the last layer of each block, so that all blocks together add about the variance of the input."""
     return 1.0 / math.sqrt(num_blocks)
-
-
-State = dict[str, Tensor]
-
-
-class Memory(nn.Module):
-    """An LSTM of one or more layers over the decisions of one seat. The states of the layers are concatenated."""
-
-    def __init__(self, in_size: int, size: int, *, layers: int = 1, layer_norm: bool = False) -> None:
-        super().__init__()
-        self.size = size
-        self.lstm = LSTM(in_size, size, layer_norm=layer_norm)
-        self.above = nn.ModuleList(LSTM(size, size, layer_norm=layer_norm) for _ in range(layers - 1))
-        spec = ArraySpec(shape=(layers * size,), dtype=np.dtype("float32"))
-        self.state_arrays = {"h": spec, "c": spec}
-
-    def step(self, inputs: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
-        """One decision per row: the output and the next state."""
-        layers = self._layers
-        if len(layers) == 1:
-            hidden, cell = self.lstm.step(self.lstm.project(inputs), state["h"], state["c"])
-            return hidden, {"h": hidden, "c": cell}
-        states = []
-        for lstm, before in zip(layers, self._split(state), strict=True):
-            states.append(lstm.step(lstm.project(inputs), *before))
-            inputs = states[-1][0]
-        hiddens, cells = zip(*states, strict=True)
-        return inputs, {"h": torch.cat(hiddens, -1), "c": torch.cat(cells, -1)}
-
-    def unroll(self, inputs: Tensor, first: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """`inputs` [..., T, B, in_size] to [..., T, B, size]; the state is zeroed where `first`."""
-        keep = (~first).unsqueeze(-1).to(inputs.dtype)
-        any_first = [True] * first.shape[-2]
-        if not DeferredChecks.active():
-            any_first = first.movedim(-2, 0).flatten(1).any(-1).tolist()
-        for lstm, (hidden, cell) in zip(self._layers, self._split(state), strict=True):
-            projected = lstm.project(inputs)
-            outputs = []
-            for t, zero_some in enumerate(any_first):
-                if zero_some:
-                    hidden, cell = hidden * keep.select(-3, t), cell * keep.select(-3, t)
-                hidden, cell = lstm.step(projected.select(-3, t), hidden, cell)
-                outputs.append(hidden)
-            inputs = torch.stack(outputs, -3)
-        return inputs
-
-    @property
-    def _layers(self) -> list[Any]:
-        return [self.lstm, *self.above]
-
-    def _split(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        hiddens, cells = (torch.split(state[name], self.size, -1) for name in ("h", "c"))
-        return list(zip(hiddens, cells, strict=True))
