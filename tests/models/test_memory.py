@@ -11,8 +11,8 @@ def close(left, right, tolerance=1e-9):
     torch.testing.assert_close(left, right, atol=tolerance, rtol=tolerance)
 
 
-def memory(num_models, dtype=torch.float64, **options):
-    models = [Memory(5, 4, **options).to(dtype) for _ in range(num_models or 1)]
+def memory(num_models, dtype=torch.float64, *, size=4, **options):
+    models = [Memory(5, size, **options).to(dtype) for _ in range(num_models or 1)]
     network = models[0] if num_models is None else stack_modules(models)
     with torch.no_grad():  # norms at the start have no part in gradients of each other
         for parameter in network.parameters():
@@ -20,12 +20,12 @@ def memory(num_models, dtype=torch.float64, **options):
     return network
 
 
-def case(num_models, *, turns=6, rows=3, layers=1, dtype=torch.float64):
+def case(num_models, *, turns=6, rows=3, layers=1, size=4, dtype=torch.float64):
     """Inputs, firsts, hidden and cell. Some states are zeroed at the first turn, some later and some never."""
     lead = () if num_models is None else (num_models,)
     first = torch.rand(*lead, turns, rows) < 0.3
     first[..., 0, 0], first[..., -1, -1], first[..., 1] = True, True, False
-    tensors = [torch.randn(*lead, turns, rows, 5), *(torch.randn(*lead, rows, layers * 4) for _ in range(2))]
+    tensors = [torch.randn(*lead, turns, rows, 5), *(torch.randn(*lead, rows, layers * size) for _ in range(2))]
     inputs, hidden, cell = (tensor.to(dtype).requires_grad_() for tensor in tensors)
     return inputs, first, hidden, cell
 
@@ -136,7 +136,7 @@ def test_compiled_graph_does_not_grow_with_turns(num_models, layer_norm, low):
         given = case(num_models, turns=turns, layers=2, dtype=torch.float32)
         wanted = outputs_and_gradients(unroll, network, *given)
         for one, other in zip(outputs_and_gradients(compiled, network, *given), wanted, strict=True):
-            close(one, other, 3e-2 if low else 1e-5)
+            close(one, other, 1e-5)
         torch._dynamo.reset()
     assert len(sizes[2]) == 2
     assert sizes[2] == sizes[7]
@@ -144,15 +144,17 @@ def test_compiled_graph_does_not_grow_with_turns(num_models, layer_norm, low):
 
 @each_kind
 def test_under_autocast_unroll_errs_no_more_than_steps(num_models, layer_norm):
-    network = memory(num_models, torch.float32, layers=2, layer_norm=layer_norm)
-    given = case(num_models, layers=2, rows=16, dtype=torch.float32)
-    exact = outputs_and_gradients(by_steps, network, *given)
-
-    def errors(unroll):
-        found = outputs_and_gradients(in_bfloat16(unroll), network, *given)
-        assert all(one.dtype == torch.float32 for one in found)
-        return torch.stack([(one - other).norm() / other.norm() for one, other in zip(found, exact, strict=True)])
-
-    ours, theirs = errors(Memory.unroll), errors(by_steps)
+    errors = {Memory.unroll: [], by_steps: []}
+    for seed in range(12):  # errors of one network are chance
+        torch.manual_seed(seed)
+        network = memory(num_models, torch.float32, layers=2, layer_norm=layer_norm, size=16)
+        given = case(num_models, layers=2, size=16, dtype=torch.float32)
+        exact = outputs_and_gradients(by_steps, network, *given)
+        for unroll, found in errors.items():
+            low = outputs_and_gradients(in_bfloat16(unroll), network, *given)
+            assert all(tensor.dtype == torch.float32 for tensor in low)
+            error = [(one - other).norm() / other.norm() for one, other in zip(low, exact, strict=True)]
+            found.append(torch.stack(error))
+    ours, theirs = (torch.stack(found).median(0).values for found in errors.values())
     assert (ours > 1e-4).all()
-    assert (ours < 2.0 * theirs).all()
+    assert (ours < 1.3 * theirs).all()
