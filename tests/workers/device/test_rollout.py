@@ -206,8 +206,9 @@ def test_a_share_of_the_episodes_has_an_opening() -> None:
     for share, least, most in ((0.0, 0, 0), (0.3, 10, 35), (1.0, 40, 64)):
         openings = Openings(moves=8, share=share)
         engine = new_engine("connect_four", tables=512, matches=1, batch=512, openings=openings)
-        played = engine.rollout.play(engine.weights, engine.learning.views, None)
-        starts = engine.rollout._starts(lambda *shape: torch.rand(*shape))(0)["stones"]
+        generator = torch.Generator().manual_seed(0)
+        played = engine.rollout.play(engine.weights, engine.learning.views, generator)
+        starts = engine.rollout._starts(lambda *shape: torch.rand(*shape, generator=generator))(0)["stones"]
         assert played.state["stones"].shape[1:] == starts.shape
         pool = {tuple(row.flatten().tolist()) for row in starts}
         assert least <= len(pool) - 1 <= most, (share, len(pool))
