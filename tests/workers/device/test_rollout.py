@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -208,7 +209,7 @@ def test_a_share_of_the_episodes_has_an_opening() -> None:
         engine = new_engine("connect_four", tables=512, matches=1, batch=512, openings=openings)
         generator = torch.Generator().manual_seed(0)
         played = engine.rollout.play(engine.weights, engine.learning.views, generator)
-        starts = engine.rollout._starts(lambda *shape: torch.rand(*shape, generator=generator))(0)["stones"]
+        starts = engine.rollout._starts(partial(torch.rand, generator=generator))(0)["stones"]
         assert played.state["stones"].shape[1:] == starts.shape
         pool = {tuple(row.flatten().tolist()) for row in starts}
         assert least <= len(pool) - 1 <= most, (share, len(pool))
