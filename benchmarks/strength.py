@@ -3,7 +3,7 @@
 python benchmarks/strength.py connect_four               three seeds, one after the other
 python benchmarks/strength.py connect_four --seeds 101   one of them
 python benchmarks/strength.py hidden --seeds 100 101 102  all games of hidden information: exact NashConv
-python benchmarks/strength.py connect_four_device leduc_device slimevolley_device    on a GPU, ten minutes each
+python benchmarks/strength.py connect_four_device kuhn_device leduc_device    on a GPU, ten minutes each
 python benchmarks/strength.py connect_four --set budget=1000000 --folder /tmp/short    other settings: a look, no report
 
 What a seed gave is kept in .strength/ when it is done, and the same command goes on with the others; a training that
@@ -101,7 +101,7 @@ HIDDEN = ("kuhn", "leduc", "liars_dice", "goofspiel_4", "goofspiel_5", "phantom_
 STRENGTHS = {
     "connect_four": Strength(
         recipe="connect_four",
-        settings=("budget=50000000", "league.roles.main.promotion.every=5000000"),  # 18 minutes of one core
+        settings=("budget=50000000", "league.roles.main.promotion.every=5000000"),  # 20 minutes of one core
         measure=by_yardstick,
         peer=ALPHA_ZERO,
     ),

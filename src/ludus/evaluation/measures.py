@@ -369,7 +369,7 @@ def _trained_with(
     usual = {"budget": min(experiment.budget, MOST_BUDGET)}
     chosen = apply_overrides(experiment.without_strategies(), {**usual, **asked})
     if chosen.runtime == "device":
-        sizes = _tables_of_one(experiment) if experiment.runtime == "device" else _sizes_on_gpu(chosen, asked)
+        sizes = _tables_of_one(experiment) if experiment.runtime == "device" else _settings_on_gpu(chosen, asked)
         chosen = apply_overrides(chosen, {path: size for path, size in sizes.items() if not is_given(path, asked)})
     if chosen.runtime == "serial" and chosen.actor.inference == "worker":
         chosen = replace(chosen, actor=replace(chosen.actor, inference="inline"))
@@ -385,8 +385,9 @@ def _tables_of_one(experiment: Experiment) -> dict[str, Any]:
     return {"actor.num_tables": tables, "actor.matches": matches}
 
 
-def _sizes_on_gpu(experiment: Experiment, given: Collection[str]) -> dict[str, Any]:
-    """The tables and batches that a training of one player with this budget has on this GPU, if there is one."""
+def _settings_on_gpu(experiment: Experiment, given: Collection[str]) -> dict[str, Any]:
+    """Tables, batches and learning rate that a training of one player with this budget has on this GPU; nothing without
+    one."""
     gpu = find_gpu(experiment.learner.device)
     if gpu is None:
         return {}

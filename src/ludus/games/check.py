@@ -21,6 +21,7 @@ from ludus.games import checked_play
 from ludus.games.bots import RandomBot, Rows, draw_within, first_illegal, head_counts
 from ludus.games.catalog import resolve
 from ludus.games.game import Actions, Bot, Game, GameBatch, GameSource, HasTrees, lost_tables
+from ludus.games.isolation.isolated import Isolated
 from ludus.games.lift import Lifted
 from ludus.games.outside_bots import WithBots
 from ludus.games.recording import innermost
@@ -228,7 +229,9 @@ class _Check:
 
     def tensor_twin(self, max_steps: int) -> None:
         """Compare with the game's tensor twin, if it has one and PyTorch is installed."""
-        if find_spec("torch") is None or not hasattr(type(innermost(self.source)), "TENSOR_TWIN"):
+        inner = innermost(self.source)
+        may_have_one = hasattr(type(inner), "TENSOR_TWIN") or isinstance(inner, Isolated)
+        if find_spec("torch") is None or not may_have_one:
             return
         with self.evidence.calls("tensor twin"):
             seed, compare = int(self._draw_seeds(1)[0] >> np.uint64(1)), load_address(_TWIN_CHECK)

@@ -52,11 +52,13 @@ class _LayerNorm:
     """The backward pass of a layer norm of all turns, `inputs` [..., T, B, size]."""
 
     def __init__(self, inputs: Tensor, scale: Tensor, shift: Tensor) -> None:
-        self.size, self.scale = inputs.shape[-1:], scale.unsqueeze(-2)
+        self.size, self.scale, self._shift = inputs.shape[-1:], scale.unsqueeze(-2), shift.unsqueeze(-2)
         self.normal, mean, deviation = torch.native_layer_norm(inputs, self.size, None, None, 1e-5)
-        self.outputs = torch.addcmul(shift[..., None, None, :], self.normal, scale[..., None, None, :])
         # Turns first, because the kernel reads what lies together.
         self._saved = [tensor.movedim(-3, 0).contiguous() for tensor in (inputs, mean, deviation)]
+
+    def outputs(self) -> Tensor:
+        return torch.addcmul(self._shift.unsqueeze(-3), self.normal, self.scale.unsqueeze(-3))
 
     def to_inputs(self, gradient: Tensor, t: int) -> Tensor:
         """The gradient of the inputs of a turn from that of its outputs."""
@@ -91,7 +93,7 @@ def _lstm_backward(
     if norms:
         of_recurrent = _LayerNorm(torch.matmul(rows_before, weight.mT).view(gates.shape).to(cell.dtype), *norms[:2])
         of_cell = _LayerNorm(cells, *norms[2:])
-    read = torch.tanh(cells if of_cell is None else of_cell.outputs)
+    read = torch.tanh(cells if of_cell is None else of_cell.outputs())
 
     enter, forget, new, leave = gates.chunk(4, -1)
     to_read, to_cell_before = torch.ops.aten.tanh_backward(leave, read), forget * keep
@@ -151,7 +153,7 @@ def _register(name: str, *norms: str) -> Any:
 
     def save_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)  # which would be zeros for those, and large
+        ctx.set_materialize_grads(False)  # large zeros, for the outputs without gradient
         ctx.save_for_backward(*output, *inputs[1:])
 
     def gradients_of(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:

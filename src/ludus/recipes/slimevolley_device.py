@@ -1,4 +1,4 @@
-"""SlimeVolley on one large GPU, in minutes: the recipe `slimevolley` with batches of thousands of rallies.
+"""SlimeVolley for one large GPU, not run on one yet: the recipe `slimevolley` with batches of thousands of rallies.
 
 As there, the game's own player, `baseline`, is an examiner only. Products stay float32, because bfloat16 would round
 the place of the ball to a third of its radius.
@@ -25,7 +25,7 @@ def experiment() -> Experiment:
         actor=replace(base.actor, num_tables=8_192, matches=16, episodes_per_table=2),
         learner=replace(
             base.learner,
-            batch_size=1_048_576,  # 64 frames of each table, a rally: nothing was learned in 12 million with 32
+            batch_size=1_048_576,  # 64 frames of each table, as in `slimevolley`
             minibatch_size=32_768,
             buffer_size=1_048_576,
             epochs=3,

@@ -398,7 +398,7 @@ def device_plan(experiment: Experiment) -> str:
     layout = layout_of(experiment, sum(role.count for role in experiment.league.roles.values()))
     device = find_device(experiment.learner.device)
     blocks = f"{layout.num_blocks} matches on {layout.tables} tables each"
-    compiling = "; compiling first takes minutes (device.compile=false: none, and slower)"
+    compiling = "; it compiles for some minutes first (device.compile=false: at once, but slower)"
     return f"all on {device}: {blocks}, {layout.steps} steps and one update of every player at a time" + (
         compiling if device.type == "cuda" and experiment.device.compile else ""
     )

@@ -145,8 +145,8 @@ def scaled_settings(experiment: Experiment, gpu: Gpu, *, given: Collection[str],
     least = max(experiment.actor.episodes_per_table, teams)
     usual = max(least, -(-round(size.steps_of_match / max(steps, 1.0)) // teams) * teams)
     if is_given("budget", given):
-        affordable = experiment.budget // (size.fewest_updates * size.steps_of_iteration * deciding)
-        wanted = min(wanted, max(affordable, _FEWEST_TABLES))
+        for_updates = experiment.budget // (size.fewest_updates * size.steps_of_iteration * deciding)
+        wanted = min(wanted, max(for_updates, _FEWEST_TABLES))
     asked, most = size.matches * players, _MOST_AT_A_TIME * players
     if is_given("actor.matches", given):
         asked = most = experiment.actor.matches

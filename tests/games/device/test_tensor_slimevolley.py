@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from whole_runs import check_ledger
 from ludus.data.records import MatchFinished, MatchIssued
 from ludus.games.adapters.slimevolley import SlimeVolley
 from ludus.games.bots import act_among
+from ludus.games.check import check_game
 from ludus.games.device import twin_check
 from ludus.games.device.slimevolley import TensorSlimeVolley
 from ludus.games.device.tensor_game import tensor_game_of
@@ -150,3 +152,11 @@ def test_a_library_in_an_environment_of_its_own_is_no_hindrance() -> None:
     assert found.spec.max_length == 50
     assert tensor_game_of(Isolated("slimevolley")) is None
     assert tensor_game_of(Isolated("connect_four", python="/elsewhere/bin/python")) is None
+
+
+@needs_library
+def test_the_check_compares_it_with_a_library_in_an_environment_of_its_own() -> None:
+    report = check_game(Isolated("slimevolley", python=sys.executable), episodes=1, max_steps=20)
+    [found] = [one for one in report.verdicts if one.promise == "tensor_twin"]
+    assert found.times == 1
+    assert found.ok

@@ -231,8 +231,8 @@ def test_the_update_is_that_of_the_learner_on_the_same_decisions(address: str, a
                 )
 
 
-def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_not() -> None:
-    engine = new_engine("connect_four", learners=2, tables=32, matches=4, batch=256, minibatch=64, epochs=2)
+def watch_steps(engine: Engine) -> list[torch.Tensor]:
+    """Filled with the decisions of each player in each gradient step from now on."""
     seen: list[torch.Tensor] = []
     inner = engine.learning._losses
 
@@ -241,6 +241,12 @@ def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_no
         return inner(rows, chunks, used, progress)
 
     engine.learning._losses = watched
+    return seen
+
+
+def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_not() -> None:
+    engine = new_engine("connect_four", learners=2, tables=32, matches=4, batch=256, minibatch=64, epochs=2)
+    seen = watch_steps(engine)
     for block in (0, 1):  # the first player meets a frozen one at all of its tables
         engine.seat(block, [0, engine.row_of_opponent(block, 1)], [True, False], 4)
     engine.expect([2, 4])
@@ -258,14 +264,7 @@ def test_minibatches_train_on_every_decision_once_and_leave_out_sides_that_do_no
 def test_no_gradient_step_is_mostly_padding(trained: int, steps: int, left_out: float) -> None:
     """A few decisions are left out at random instead, and counted as such."""
     engine = new_engine("connect_four", tables=128, matches=8, batch=1024, minibatch=256, epochs=2)
-    seen: list[int] = []
-    inner = engine.learning._losses
-
-    def watched(rows: Any, chunks: torch.Tensor, used: torch.Tensor, progress: Any) -> Any:
-        seen.append(int((rows.columns["valid"][chunks] & used.unsqueeze(2)).sum()))
-        return inner(rows, chunks, used, progress)
-
-    engine.learning._losses = watched
+    seen = watch_steps(engine)
     for block in range(8):  # each has two sides
         trains = [2 * block < trained, 2 * block + 1 < trained]
         engine.seat(block, [0, engine.row_of_opponent(block, 1)], trains, 4)
@@ -282,14 +281,7 @@ def test_no_gradient_step_is_mostly_padding(trained: int, steps: int, left_out: 
 def test_rows_of_seats_that_wait_for_the_clock_cost_no_gradient_steps() -> None:
     given: dict[str, Any] = {"tables": 16, "matches": 2, "batch": 512, "minibatch": 32, "model": SMALL_ALPHASTAR}
     engine = new_engine("skirmish", **given)
-    seen: list[int] = []
-    inner = engine.learning._losses
-
-    def watched(rows: Any, chunks: torch.Tensor, used: torch.Tensor, progress: Any) -> Any:
-        seen.append(int((rows.columns["valid"][chunks] & used.unsqueeze(2)).sum()))
-        return inner(rows, chunks, used, progress)
-
-    engine.learning._losses = watched
+    seen = watch_steps(engine)
     [player] = engine.players
     rows = engine.layout.steps * engine.layout.num_rows
     for update in range(2):

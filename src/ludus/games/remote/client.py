@@ -272,7 +272,7 @@ class GameClient:
                 return result
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"match {match!r} is {result.state} after {timeout_s:g} s")
-            # A server at which many wait answers at once.
+            # A server at which many wait answers at once: do not ask again at once.
             time.sleep(max(0.0, min(asked + _POLL_S, until or math.inf) - time.monotonic()))
 
     def result(self, match: str) -> messages.MatchResult:

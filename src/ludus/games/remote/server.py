@@ -172,7 +172,7 @@ class GameServer:
         return {"Play": grpc.stream_stream_rpc_method_handler(self._play), **unary}
 
     def _wait_game(self, told: messages.MatchRequest) -> messages.MatchResult:
-        """Whoever waits holds a thread, and others need some, too."""
+        """The result when the match has ended or the time is up. A call that waits holds a thread, so only some may."""
         match = self._matches.table(told.match)
         if not self._waiting.acquire(blocking=False):
             return match.result

@@ -96,7 +96,7 @@ class Remote:
 
     @property
     def access(self) -> ServerAccess:
-        try:  # only who plays on a server needs gRPC
+        try:  # only those who play on a server need gRPC
             from ludus.games.remote.client import ServerAccess
         except ModuleNotFoundError as error:
             if error.name != "grpc":

@@ -221,13 +221,14 @@ class Engine:
 
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, compiled if this engine compiles; as it is if the compiler refuses it. Any other error ends the
-        training: what has failed while it ran may have changed weights already."""
+        training: what has failed while it ran may have changed weights already, as may a part before a graph break."""
         if not self._compiles:
             return function
         # Else a backward pass is compiled when it first runs: after `call`, which could not go on without.
         with suppress(AttributeError):  # older versions of PyTorch do not have it
             functorch.force_non_lazy_backward_lowering = True
-        from torch._dynamo.exc import TorchDynamoException  # a second, which only those that compile should wait
+        # Importing it takes a second, for which only those that compile should wait.
+        from torch._dynamo.exc import TorchDynamoException
 
         options: dict[str, Any] = {"max_autotune_gemm": True} if self._autotunes else {}
         chosen = torch.compile(function, dynamic=False, options=options)

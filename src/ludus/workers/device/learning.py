@@ -36,9 +36,11 @@ from ludus.workers.trained_player import TrainedPlayer
 _MOST_ROWS_IN_CHUNK = 256
 _CHUNKS_IN_MINIBATCH = 64
 _SHARES = 16
-_SMALLEST_STEP, _LEFT_OUT = 0.5, 0.125
-"""Of a minibatch for which a further gradient step is taken, and of all decisions: fewer are left out instead. All
-steps take as long as a full one, and which matches have two sides that train is chance."""
+_MOST_LEFT_OUT_OF_STEP = 0.5
+"""Share of a minibatch up to which decisions are left out, rather than that one more gradient step is mostly padding:
+every step takes as long as a full one, and which matches have two sides that train is chance."""
+_MOST_LEFT_OUT = 0.125
+"""Share of a player's decisions that are left out at most."""
 
 
 class Learning:
@@ -73,7 +75,7 @@ class Learning:
         self.decisions = torch.zeros(count, dtype=torch.int64, device=self._device)
         """Trained on since they were last read."""
         self.unused = torch.zeros_like(self.decisions)
-        """Not trained on, because they only served as a bootstrap or were left out, see `minibatches_for`."""
+        """Not trained on in the first epoch: only a bootstrap, or left out, see `minibatches_for`."""
         self.left_out = torch.zeros_like(self.decisions)
         """Those of them that could have been trained on."""
         self.skipped = torch.zeros_like(self.decisions)
@@ -147,11 +149,11 @@ class Learning:
 
     def minibatches_for(self, trained_sides: Sequence[int]) -> int:
         """Gradient steps of an epoch, given by player the number of sides that train in its blocks. They need not hold
-        all decisions: see `_LEFT_OUT`."""
+        all decisions: see `_MOST_LEFT_OUT`."""
         layout = self._layout
         per_side = self._num_chunks // (layout.blocks * layout.sides)
         full = math.ceil(max(trained_sides) * per_side * self._share) / self._chunks
-        return max(1, math.ceil(full - min(_SMALLEST_STEP, full * _LEFT_OUT)))
+        return max(1, math.ceil(full - min(_MOST_LEFT_OUT_OF_STEP, full * _MOST_LEFT_OUT)))
 
     def measure(self, decisions: Sequence[int], trained_sides: Sequence[int], updates: int) -> None:
         """Learn from some updates how many rows are decisions that can be trained on, in a game whose seats wait for
